@@ -1,0 +1,209 @@
+"""Every setting: its type, its limits, its default and one line about it. No other file holds a default.
+
+`env.*` and `policy.*` have a class per world and per agent, so a key that would do nothing there is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+
+Count = Annotated[int, Field(ge=1)]
+Unit = Annotated[float, Field(ge=0.0, le=1.0)]
+NonNegative = Annotated[float, Field(ge=0.0)]
+Positive = Annotated[float, Field(gt=0.0)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False, allow_inf_nan=False)
+
+
+# ----------------------------------------------------------------------------------------------------- worlds
+
+
+class EnvSection(Section):
+    num_envs: Count = Field(64, le=65536, description="environments; slots = num_envs x agents per environment")
+
+
+class MemoryEnv(EnvSection):
+    name: Literal["memory"] = Field("memory", description="T-mazes: a cue at the start says which door pays")
+    num_envs: Count = Field(8, le=65536, description="environments; slots = num_envs x rooms")
+    rooms: Count = Field(8, le=64, description="sealed mazes (one agent each) per environment")
+    corridor: Count = Field(3, le=200, description="steps between the cue and the doors")
+    window: Literal[3, 5, 7, 9, 11, 13, 15] = Field(3, description="side of the square an agent sees")
+
+
+class CollectEnv(EnvSection):
+    name: Literal["collect"] = Field("collect", description="agents gather hearts from mines")
+    num_envs: Count = Field(16, le=65536, description="environments; slots = num_envs x agents")
+    agents: Count = Field(2, le=64, description="agents per environment")
+    size: int = Field(9, ge=5, le=100, description="side of the map, walls included")
+    mines: Count = Field(8, le=1000, description="mines, one heart each")
+    max_steps: Count = Field(32, le=100_000, description="steps per episode")
+    window: Literal[3, 5, 7, 9, 11, 13, 15] = Field(7, description="side of the square an agent sees")
+    desync: bool = Field(False, description="end each environment's first episode at a random step")
+
+
+class ArenaEnv(EnvSection):
+    name: Literal["arena"] = Field("arena", description="mine -> generator -> altar, rewards shaped")
+    num_envs: Count = Field(4, le=65536, description="environments; slots = num_envs x agents")
+    agents: Count = Field(24, le=200, description="agents per environment")
+    size: int = Field(25, ge=8, le=200, description="side of the map, walls included")
+    max_steps: Count = Field(1000, le=1_000_000, description="steps per episode")
+    window: Literal[3, 5, 7, 9, 11, 13, 15] = Field(11, description="side of the square an agent sees")
+    num_tokens: Count = Field(200, le=1000, description="most tokens in one observation")
+    shaped: bool = Field(True, description="small rewards for the first ore and battery on the way")
+    desync: bool = Field(True, description="end each environment's first episode at a random step")
+
+
+class GymEnv(EnvSection):
+    name: str = Field(pattern=r"^gym:.+", description="a Gymnasium environment, one slot each")
+    num_envs: Count = Field(16, le=65536, description="environments, one slot each")
+    hide: list[Annotated[int, Field(ge=0)]] = Field([], description="entries of a vector observation to leave out")
+    kwargs: dict[str, Any] = Field({}, description="keyword arguments for gymnasium.make")
+
+
+class GymVectorEnv(EnvSection):
+    name: str = Field(pattern=r"^gymvec:.+", description="a Gymnasium environment with a vector form of its own")
+    hide: list[Annotated[int, Field(ge=0)]] = Field([], description="entries of a vector observation to leave out")
+    kwargs: dict[str, Any] = Field({}, description="keyword arguments for gymnasium.make_vec")
+
+
+class PettingZooEnv(EnvSection):
+    name: str = Field(pattern=r"^pettingzoo:.+", description="module of a PettingZoo parallel environment")
+    num_envs: Count = Field(8, le=65536, description="environments; slots = num_envs x agents")
+    kwargs: dict[str, Any] = Field({}, description="keyword arguments for parallel_env")
+
+
+ENVS_BY_NAME: dict[str, type[EnvSection]] = {"memory": MemoryEnv, "collect": CollectEnv, "arena": ArenaEnv}
+ENVS_BY_PREFIX: dict[str, type[EnvSection]] = {
+    "gym": GymEnv,
+    "gymvec": GymVectorEnv,
+    "pettingzoo": PettingZooEnv,
+}
+
+
+def env_kind(value: Any) -> str:
+    name = value.get("name", "memory") if isinstance(value, dict) else value.name
+    return str(name).split(":", 1)[0]
+
+
+EnvSettings = Annotated[
+    Annotated[MemoryEnv, Tag("memory")]
+    | Annotated[CollectEnv, Tag("collect")]
+    | Annotated[ArenaEnv, Tag("arena")]
+    | Annotated[GymEnv, Tag("gym")]
+    | Annotated[GymVectorEnv, Tag("gymvec")]
+    | Annotated[PettingZooEnv, Tag("pettingzoo")],
+    Discriminator(env_kind),
+]
+
+
+# --------------------------------------------------------------------------------------------------- policies
+
+
+class PolicySection(Section):
+    """What every agent understands. None means: the agent's own size."""
+
+    core: Literal["lstm", "gru", "none"] = Field("lstm", description="the recurrent cell; none is a memoryless control")
+    hidden: int | None = Field(None, ge=1, le=8192, description="width of the memory (None: the agent's own)")
+    layers: int | None = Field(None, ge=1, le=16, description="layers of the memory (None: the agent's own)")
+    memory_scope: Literal["episode", "lifetime"] = Field(
+        "episode", description="lifetime keeps memory across episode ends on purpose (meta-learning)"
+    )
+    compile: bool = Field(False, description="torch.compile the policy around its recurrence")
+
+
+class FastPolicy(PolicySection):
+    py_agent: Literal["fast"] = "fast"
+
+
+class BoxPolicySettings(PolicySection):
+    py_agent: Literal["box"] = "box"
+    encoder: list[Annotated[int, Field(ge=1, le=8192)]] = Field([64, 64], description="widths of the encoder MLP")
+    heads: list[Annotated[int, Field(ge=1, le=8192)]] = Field([64], description="widths of each head's MLP")
+    normalize_obs: bool = Field(True, description="running mean and variance of observations, moved between batches")
+    log_std: float = Field(0.0, ge=-5.0, le=2.0, description="log of the first standard deviation of Box actions")
+
+
+PolicySettings = Annotated[
+    Annotated[FastPolicy, Tag("fast")] | Annotated[BoxPolicySettings, Tag("box")],
+    Discriminator(lambda v: v.get("py_agent", "fast") if isinstance(v, dict) else v.py_agent),
+]
+
+
+# ---------------------------------------------------------------------------------------------------- trainer
+
+
+class Schedule(Section):
+    kind: Literal["constant", "linear", "cosine"] = Field("constant", description="shape over the whole run")
+    end: NonNegative = Field(0.0, description="value at the end of the run (linear, cosine)")
+
+
+class Schedules(Section):
+    lr: Schedule = Field(Schedule(), description="of trainer.lr")
+    entropy_coef: Schedule = Field(Schedule(), description="of trainer.entropy_coef")
+    clip: Schedule = Field(Schedule(), description="of trainer.clip")
+
+
+class Prioritized(Section):
+    alpha: Unit = Field(0.0, description="0: every segment once per epoch; 1: drawn in proportion to |advantage|")
+    beta: Unit = Field(0.6, description="how much importance weights undo the drawing, at the start (1 at the end)")
+
+
+class TrainerSettings(Section):
+    total_timesteps: Count = Field(300_000, description="agent steps to collect, rounded up to whole batches")
+    num_workers: int = Field(0, ge=0, le=512, description="processes that step worlds; 0 steps them here")
+    horizon: Count = Field(16, le=65536, description="steps per segment, the length gradients reach back")
+    batch_size: Count | None = Field(None, description="agent steps per update (None: slots x horizon)")
+    minibatch_size: Count | None = Field(None, description="agent steps per gradient step (None: batch_size / 4)")
+    update_epochs: Count = Field(1, le=100, description="passes over each batch")
+
+    lr: Positive = Field(1e-3, le=10.0, description="learning rate of Adam")
+    adam_eps: Positive = Field(1e-8, le=1.0, description="epsilon of Adam")
+    gamma: Unit = Field(0.977, description="discount")
+    gae_lambda: Unit = Field(0.916, description="lambda of GAE and V-trace")
+    advantage: Literal["gae", "vtrace"] = Field("gae", description="how advantages are estimated")
+    vtrace_rho: Positive = Field(1.0, description="largest importance weight of a step's own error (vtrace)")
+    vtrace_c: Positive = Field(1.0, description="largest importance weight of later errors (vtrace)")
+    clip: Positive = Field(0.1, description="PPO clip of the probability ratio")
+    value_clip: NonNegative = Field(0.1, description="clip of the value's move from its stored value; 0 switches it off")
+    value_coef: NonNegative = Field(0.44, description="weight of the value loss")
+    entropy_coef: NonNegative = Field(0.0021, description="weight of the entropy bonus")
+    max_grad_norm: NonNegative = Field(0.5, description="largest gradient norm; 0 switches clipping off")
+    normalize_advantage: bool = Field(True, description="zero mean and unit variance of advantages per minibatch")
+    target_kl: NonNegative = Field(0.0, description="stop a batch's epochs when the mean KL passes this; 0 never stops")
+    reward_scale: Positive = Field(1.0, description="factor on rewards for learning; reported returns stay unscaled")
+    l2_init: NonNegative = Field(0.0, description="pull of the weights towards their first values")
+    weight_clip: NonNegative = Field(0.0, description="largest weight, as a multiple of the layer's largest first weight")
+    prioritized: Prioritized = Field(Prioritized(), description="prioritised segment sampling")
+    schedule: Schedules = Field(Schedules(), description="how rates change over the run")
+
+    start_states: Literal["stored", "zeros", "refreshed"] = Field(
+        "stored", description="memory a segment is learned from: as lived, zeros, or recomputed before every later epoch"
+    )
+    burn_in: int = Field(0, ge=0, description="steps before a segment replayed without gradient to warm its memory up")
+    reset_memory_each_rollout: bool = Field(False, description="wipe all memory before every rollout")
+
+    checkpoint_interval: int = Field(50, ge=0, description="updates between checkpoints; 0 saves only at the end")
+    threads: int = Field(0, ge=0, le=1024, description="torch threads; 0 takes all cores of this process")
+
+
+class DebugSettings(Section):
+    shapes: bool = Field(False, description="log tensor shapes and memory through the first update")
+    poison: bool = Field(False, description="fill experience with NaN before every rollout, so unwritten rows show")
+
+
+class Settings(Section):
+    run: str = Field("", max_length=200, description="name of the run folder (empty: made from settings, seed and time)")
+    runs_dir: str = Field("runs", min_length=1, description="folder that holds run folders")
+    seed: int = Field(0, ge=0, le=2**31 - 1, description="seed of weights, sampling and worlds")
+    device: str = Field("cpu", description="torch device that holds policy and experience")
+    env: EnvSettings = Field(MemoryEnv(), description="the world")
+    policy: PolicySettings = Field(FastPolicy(), description="the agent's own settings")
+    trainer: TrainerSettings = Field(TrainerSettings(), description="collection and learning")
+    progress: Literal["auto", "bars", "lines", "off"] = Field("auto", description="progress view; auto: bars in a terminal")
+    tensorboard: Literal["on", "off"] = Field("off", description="also write TensorBoard events into the run folder")
+    wandb: Literal["on", "offline", "off"] = Field("off", description="also log to Weights & Biases")
+    debug: DebugSettings = Field(DebugSettings(), description="looking inside")

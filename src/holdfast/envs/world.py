@@ -1,0 +1,129 @@
+"""The world contract: a gymnasium VectorEnv with one row per slot and same-step reset.
+
+After a step that ended an episode, `obs` is already the first observation of the next one and the last
+observation of the old one is kept in `info["final_obs"]`; a policy therefore sees every first observation.
+Rows whose transition is junk (a NEXT_STEP reset in progress, an agent that has left) are false in `info["valid"]`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from holdfast.errors import NonFiniteError
+from holdfast.spec import WorldSpec
+
+
+@dataclass
+class Buffers:
+    """Arrays with one row per slot. A world writes them in place, so they may be slices of shared memory."""
+
+    obs: np.ndarray
+    final_obs: np.ndarray
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    valid: np.ndarray
+    actions: np.ndarray
+
+    @staticmethod
+    def layout(spec: WorldSpec) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Shape behind the slot axis and dtype of each array."""
+        return {
+            "obs": (spec.obs.shape, spec.obs.dtype),
+            "final_obs": (spec.obs.shape, spec.obs.dtype),
+            "rewards": ((), "float32"),
+            "terminated": ((), "bool"),
+            "truncated": ((), "bool"),
+            "valid": ((), "bool"),
+            "actions": (spec.actions.shape, spec.actions.dtype),
+        }
+
+    @classmethod
+    def allocate(cls, spec: WorldSpec, num_slots: int) -> Buffers:
+        return cls(**{name: np.zeros((num_slots, *shape), dtype) for name, (shape, dtype) in cls.layout(spec).items()})
+
+
+def episode_seed(seed: int, env_index: int, episode: int) -> int:
+    """Seed of one episode of one environment: depends on nothing that happened before it.
+
+    So a result does not depend on how environments are spread over processes, and an episode can be replayed alone.
+    """
+    return int(np.random.SeedSequence([seed, env_index, episode]).generate_state(1)[0] >> 1)
+
+
+class World(gymnasium.vector.VectorEnv):
+    """A set of environments as slots. Subclasses fill `self.buffers`; everything handed out is valid until the next call.
+
+    env_ids are the run-wide numbers of the environments held here; seeds follow them, not the position.
+    """
+
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012  (gymnasium's own declaration)
+
+    def __init__(self, world_spec: WorldSpec, env_ids: range, buffers: Buffers | None = None):
+        self.world_spec = world_spec
+        self.env_ids = env_ids
+        self.num_envs = len(env_ids) * world_spec.agents_per_env  # gymnasium's word for rows: our slots
+        self.buffers = buffers or Buffers.allocate(world_spec, self.num_envs)
+        self.steps = 0
+
+    @property
+    def num_slots(self) -> int:
+        return self.num_envs
+
+    def reset(self, *, seed: int, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        """Start episode 0 of every environment."""
+        self.steps = 0
+        b = self.buffers
+        b.rewards[:], b.terminated[:], b.truncated[:], b.valid[:] = 0.0, False, False, True
+        self._reset(seed)
+        self._check_finite()
+        return b.obs, {}
+
+    def step(
+        self, actions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        b = self.buffers
+        if actions is not b.actions:
+            b.actions[:] = actions
+        self.steps += 1
+        self._step()
+        self._check_finite()
+        return b.obs, b.rewards, b.terminated, b.truncated, {"final_obs": b.final_obs, "valid": b.valid}
+
+    @abstractmethod
+    def _reset(self, seed: int) -> None:
+        """Write the first observation of every slot into `buffers.obs`."""
+
+    @abstractmethod
+    def _step(self) -> None:
+        """Apply `buffers.actions`; write every other array. Rows that end an episode also get `final_obs`."""
+
+    def _check_finite(self) -> None:
+        """NaN or Inf stops the run at the step that made it, with its origin."""
+        b = self.buffers
+        ended = b.terminated | b.truncated
+        for field, array, rows in (
+            ("reward", b.rewards, slice(None)),
+            ("observation", b.obs, slice(None)),
+            ("final observation", b.final_obs, ended),
+        ):
+            if array.dtype.kind != "f" or np.isfinite(array[rows]).all():
+                continue
+            bad = ~np.isfinite(array.reshape(self.num_slots, -1)).all(1)
+            if field == "final observation":
+                bad &= ended
+            row = int(np.flatnonzero(bad)[0])
+            agents = self.world_spec.agents_per_env
+            slot = self.env_ids.start * agents + row
+            value = array[row] if array.ndim == 1 else array[row].ravel()[~np.isfinite(array[row].ravel())][0]
+            raise NonFiniteError(
+                f"{self.world_spec.name}: {field} of slot {slot} (environment {self.env_ids[row // agents]}, "
+                f"agent {row % agents}) is {value} at step {self.steps}.\n"
+                "The environment made it; nothing was learned from this step."
+            )

@@ -1,0 +1,158 @@
+"""What a world shows and what it accepts, as plain values that travel between worlds, policies and checkpoints."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One token attribute of a grid world.
+
+    num_categories > 0: the value is a category (tag, vibe, last_action) and category 0 is as real as any other,
+    so it needs a channel of its own; a value grid would make it invisible.
+    """
+
+    id: int
+    name: str
+    normalization: float
+    num_categories: int = 0
+
+
+@dataclass(frozen=True)
+class TokenObs:
+    """Tokens [num_tokens, 3] uint8: coordinate byte (row << 4 | column), attribute id, value.
+
+    Coordinate 0xFF is no token, 0xFE a global token (it belongs to the agent, not to a cell of the window).
+    """
+
+    num_tokens: int
+    window: tuple[int, int]  # rows, columns
+    features: tuple[Feature, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.num_tokens, 3)
+
+    dtype = "uint8"
+
+
+@dataclass(frozen=True)
+class ObsPart:
+    """One entry of a Dict observation inside the packed vector: `vector[start : start + size].reshape(shape)`."""
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class BoxObs:
+    """An array of numbers. `parts` is filled when a Dict was packed into one flat vector, empty otherwise."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    parts: tuple[ObsPart, ...] = ()
+
+
+@dataclass(frozen=True)
+class DiscreteObs:
+    """One of n symbols, as an int64 scalar."""
+
+    n: int
+    dtype = "int64"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return ()
+
+
+@dataclass(frozen=True)
+class DiscreteActions:
+    """One choice out of named actions: int64, shape ()."""
+
+    names: tuple[str, ...]
+    dtype = "int64"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return ()
+
+
+@dataclass(frozen=True)
+class MultiDiscreteActions:
+    """Several choices at once: int64, shape (len(sizes),)."""
+
+    sizes: tuple[int, ...]
+    dtype = "int64"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.sizes),)
+
+
+@dataclass(frozen=True)
+class BoxActions:
+    """A flat vector of real numbers within limits: float32, shape (len(low),). Worlds clip; policies need not."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    dtype = "float32"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.low),)
+
+
+ObsSpec = TokenObs | BoxObs | DiscreteObs
+ActionSpec = DiscreteActions | MultiDiscreteActions | BoxActions
+
+
+@dataclass(frozen=True)
+class WorldSpec:
+    """Everything a policy may know about a world before seeing it."""
+
+    name: str
+    obs: ObsSpec
+    actions: ActionSpec
+    agents_per_env: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for a checkpoint; `from_json` reads it back."""
+        return {
+            "name": self.name,
+            "obs": {"kind": type(self.obs).__name__, **asdict(self.obs)},
+            "actions": {"kind": type(self.actions).__name__, **asdict(self.actions)},
+            "agents_per_env": self.agents_per_env,
+        }
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> WorldSpec:
+        return WorldSpec(
+            name=data["name"],
+            obs=_read(data["obs"]),
+            actions=_read(data["actions"]),
+            agents_per_env=data["agents_per_env"],
+        )
+
+
+_KINDS = {
+    kind.__name__: kind
+    for kind in (TokenObs, BoxObs, DiscreteObs, DiscreteActions, MultiDiscreteActions, BoxActions)
+}
+
+
+def _read(data: dict[str, Any]) -> Any:
+    fields = {key: value for key, value in data.items() if key != "kind"}
+    kind = _KINDS[data["kind"]]
+    if "features" in fields:
+        fields["features"] = tuple(Feature(**f) for f in fields["features"])
+    if "parts" in fields:
+        fields["parts"] = tuple(ObsPart(p["name"], tuple(p["shape"]), p["start"]) for p in fields["parts"])
+    return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})
