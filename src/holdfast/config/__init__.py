@@ -1,0 +1,1 @@
+"""Typed settings, their limits, and how key=value words become them."""
