@@ -11,8 +11,13 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 Count = Annotated[int, Field(ge=1)]
 Unit = Annotated[float, Field(ge=0.0, le=1.0)]
-NonNegative = Annotated[float, Field(ge=0.0)]
-Positive = Annotated[float, Field(gt=0.0)]
+NonNegative = Annotated[float, Field(ge=0.0, le=1e6)]
+Positive = Annotated[float, Field(gt=0.0, le=1e6)]
+
+
+def allowed(text: str) -> dict[str, Any]:
+    """What a text key accepts, in the words of its error message."""
+    return {"allowed": text}
 
 
 class Section(BaseModel):
@@ -23,7 +28,9 @@ class Section(BaseModel):
 
 
 class EnvSection(Section):
-    num_envs: Count = Field(64, le=65536, description="environments; slots = num_envs x agents per environment")
+    num_envs: Count = Field(
+        64, le=65536, description="environments; slots = num_envs x agents per environment"
+    )
 
 
 class MemoryEnv(EnvSection):
@@ -50,28 +57,49 @@ class ArenaEnv(EnvSection):
     num_envs: Count = Field(4, le=65536, description="environments; slots = num_envs x agents")
     agents: Count = Field(24, le=200, description="agents per environment")
     size: int = Field(25, ge=8, le=200, description="side of the map, walls included")
+    mines: Count = Field(10, le=1000, description="mines, which give ore")
+    generators: Count = Field(5, le=1000, description="generators, which turn ore into a battery")
+    altars: Count = Field(5, le=1000, description="altars, which turn a battery into a heart")
     max_steps: Count = Field(1000, le=1_000_000, description="steps per episode")
     window: Literal[3, 5, 7, 9, 11, 13, 15] = Field(11, description="side of the square an agent sees")
     num_tokens: Count = Field(200, le=1000, description="most tokens in one observation")
-    shaped: bool = Field(True, description="small rewards for the first ore and battery on the way")
+    shaped: bool = Field(
+        True, description="holding an ore or a battery is worth a little on the way to a heart"
+    )
     desync: bool = Field(True, description="end each environment's first episode at a random step")
 
 
 class GymEnv(EnvSection):
-    name: str = Field(pattern=r"^gym:.+", description="a Gymnasium environment, one slot each")
+    name: str = Field(
+        pattern=r"^gym:[^\x00-\x1f\x7f]+$",
+        description="a Gymnasium environment, one slot each",
+        json_schema_extra=allowed("gym:NAME, such as gym:CartPole-v1"),
+    )
     num_envs: Count = Field(16, le=65536, description="environments, one slot each")
-    hide: list[Annotated[int, Field(ge=0)]] = Field([], description="entries of a vector observation to leave out")
+    hide: list[Annotated[int, Field(ge=0)]] = Field(
+        [], description="entries of a vector observation to leave out"
+    )
     kwargs: dict[str, Any] = Field({}, description="keyword arguments for gymnasium.make")
 
 
 class GymVectorEnv(EnvSection):
-    name: str = Field(pattern=r"^gymvec:.+", description="a Gymnasium environment with a vector form of its own")
-    hide: list[Annotated[int, Field(ge=0)]] = Field([], description="entries of a vector observation to leave out")
+    name: str = Field(
+        pattern=r"^gymvec:[^\x00-\x1f\x7f]+$",
+        description="a Gymnasium environment with a vector form of its own",
+        json_schema_extra=allowed("gymvec:NAME, such as gymvec:CartPole-v1"),
+    )
+    hide: list[Annotated[int, Field(ge=0)]] = Field(
+        [], description="entries of a vector observation to leave out"
+    )
     kwargs: dict[str, Any] = Field({}, description="keyword arguments for gymnasium.make_vec")
 
 
 class PettingZooEnv(EnvSection):
-    name: str = Field(pattern=r"^pettingzoo:.+", description="module of a PettingZoo parallel environment")
+    name: str = Field(
+        pattern=r"^pettingzoo:[^\x00-\x1f\x7f]+$",
+        description="module of a PettingZoo parallel environment",
+        json_schema_extra=allowed("pettingzoo:MODULE, such as pettingzoo:mpe2.simple_spread_v3"),
+    )
     num_envs: Count = Field(8, le=65536, description="environments; slots = num_envs x agents")
     kwargs: dict[str, Any] = Field({}, description="keyword arguments for parallel_env")
 
@@ -106,7 +134,9 @@ EnvSettings = Annotated[
 class PolicySection(Section):
     """What every agent understands. None means: the agent's own size."""
 
-    core: Literal["lstm", "gru", "none"] = Field("lstm", description="the recurrent cell; none is a memoryless control")
+    core: Literal["lstm", "gru", "none"] = Field(
+        "lstm", description="the recurrent cell; none is a memoryless control"
+    )
     hidden: int | None = Field(None, ge=1, le=8192, description="width of the memory (None: the agent's own)")
     layers: int | None = Field(None, ge=1, le=16, description="layers of the memory (None: the agent's own)")
     memory_scope: Literal["episode", "lifetime"] = Field(
@@ -116,16 +146,24 @@ class PolicySection(Section):
 
 
 class FastPolicy(PolicySection):
-    py_agent: Literal["fast"] = "fast"
+    py_agent: Literal["fast"] = Field("fast", description="grid window as a picture, two convolutions")
 
 
 class BoxPolicySettings(PolicySection):
-    py_agent: Literal["box"] = "box"
-    encoder: list[Annotated[int, Field(ge=1, le=8192)]] = Field([64, 64], description="widths of the encoder MLP")
+    py_agent: Literal["box"] = Field("box", description="a plain MLP encoder for vectors and symbols")
+    encoder: list[Annotated[int, Field(ge=1, le=8192)]] = Field(
+        [64, 64], description="widths of the encoder MLP"
+    )
     heads: list[Annotated[int, Field(ge=1, le=8192)]] = Field([64], description="widths of each head's MLP")
-    normalize_obs: bool = Field(True, description="running mean and variance of observations, moved between batches")
-    log_std: float = Field(0.0, ge=-5.0, le=2.0, description="log of the first standard deviation of Box actions")
+    normalize_obs: bool = Field(
+        True, description="running mean and variance of observations, moved between batches"
+    )
+    log_std: float = Field(
+        0.0, ge=-5.0, le=2.0, description="log of the first standard deviation of Box actions"
+    )
 
+
+POLICIES_BY_NAME: dict[str, type[PolicySection]] = {"fast": FastPolicy, "box": BoxPolicySettings}
 
 PolicySettings = Annotated[
     Annotated[FastPolicy, Tag("fast")] | Annotated[BoxPolicySettings, Tag("box")],
@@ -148,16 +186,26 @@ class Schedules(Section):
 
 
 class Prioritized(Section):
-    alpha: Unit = Field(0.0, description="0: every segment once per epoch; 1: drawn in proportion to |advantage|")
-    beta: Unit = Field(0.6, description="how much importance weights undo the drawing, at the start (1 at the end)")
+    alpha: Unit = Field(
+        0.0, description="0: every segment once per epoch; 1: drawn in proportion to |advantage|"
+    )
+    beta: Unit = Field(
+        0.6, description="how much importance weights undo the drawing, at the start (1 at the end)"
+    )
 
 
 class TrainerSettings(Section):
-    total_timesteps: Count = Field(300_000, description="agent steps to collect, rounded up to whole batches")
+    total_timesteps: Count = Field(
+        300_000, le=10**15, description="agent steps to collect, rounded up to whole batches"
+    )
     num_workers: int = Field(0, ge=0, le=512, description="processes that step worlds; 0 steps them here")
     horizon: Count = Field(16, le=65536, description="steps per segment, the length gradients reach back")
-    batch_size: Count | None = Field(None, description="agent steps per update (None: slots x horizon)")
-    minibatch_size: Count | None = Field(None, description="agent steps per gradient step (None: batch_size / 4)")
+    batch_size: Count | None = Field(
+        None, le=2**31, description="agent steps per update (None: slots x horizon)"
+    )
+    minibatch_size: Count | None = Field(
+        None, le=2**31, description="agent steps per gradient step (None: batch_size / 4)"
+    )
     update_epochs: Count = Field(1, le=100, description="passes over each batch")
 
     lr: Positive = Field(1e-3, le=10.0, description="learning rate of Adam")
@@ -168,42 +216,83 @@ class TrainerSettings(Section):
     vtrace_rho: Positive = Field(1.0, description="largest importance weight of a step's own error (vtrace)")
     vtrace_c: Positive = Field(1.0, description="largest importance weight of later errors (vtrace)")
     clip: Positive = Field(0.1, description="PPO clip of the probability ratio")
-    value_clip: NonNegative = Field(0.1, description="clip of the value's move from its stored value; 0 switches it off")
+    value_clip: NonNegative = Field(
+        0.1, description="clip of the value's move from its stored value; 0 switches it off"
+    )
     value_coef: NonNegative = Field(0.44, description="weight of the value loss")
     entropy_coef: NonNegative = Field(0.0021, description="weight of the entropy bonus")
     max_grad_norm: NonNegative = Field(0.5, description="largest gradient norm; 0 switches clipping off")
-    normalize_advantage: bool = Field(True, description="zero mean and unit variance of advantages per minibatch")
-    target_kl: NonNegative = Field(0.0, description="stop a batch's epochs when the mean KL passes this; 0 never stops")
-    reward_scale: Positive = Field(1.0, description="factor on rewards for learning; reported returns stay unscaled")
+    normalize_advantage: bool = Field(
+        True, description="zero mean and unit variance of advantages per minibatch"
+    )
+    target_kl: NonNegative = Field(
+        0.0, description="stop a batch's epochs when the mean KL passes this; 0 never stops"
+    )
+    reward_scale: Positive = Field(
+        1.0, description="factor on rewards for learning; reported returns stay unscaled"
+    )
     l2_init: NonNegative = Field(0.0, description="pull of the weights towards their first values")
-    weight_clip: NonNegative = Field(0.0, description="largest weight, as a multiple of the layer's largest first weight")
+    weight_clip: NonNegative = Field(
+        0.0, description="largest weight, as a multiple of the layer's largest first weight"
+    )
     prioritized: Prioritized = Field(Prioritized(), description="prioritised segment sampling")
     schedule: Schedules = Field(Schedules(), description="how rates change over the run")
 
     start_states: Literal["stored", "zeros", "refreshed"] = Field(
-        "stored", description="memory a segment is learned from: as lived, zeros, or recomputed before every later epoch"
+        "stored",
+        description="memory a segment is learned from: as lived, zeros, or recomputed for each later epoch",
     )
-    burn_in: int = Field(0, ge=0, description="steps before a segment replayed without gradient to warm its memory up")
+    burn_in: int = Field(
+        0,
+        ge=0,
+        le=65536,
+        description="steps before a segment replayed without gradient to warm its memory up",
+    )
     reset_memory_each_rollout: bool = Field(False, description="wipe all memory before every rollout")
 
-    checkpoint_interval: int = Field(50, ge=0, description="updates between checkpoints; 0 saves only at the end")
+    checkpoint_interval: int = Field(
+        50, ge=0, le=10**9, description="updates between checkpoints; 0 saves only at the end"
+    )
     threads: int = Field(0, ge=0, le=1024, description="torch threads; 0 takes all cores of this process")
 
 
 class DebugSettings(Section):
     shapes: bool = Field(False, description="log tensor shapes and memory through the first update")
-    poison: bool = Field(False, description="fill experience with NaN before every rollout, so unwritten rows show")
+    poison: bool = Field(
+        False, description="fill experience with NaN before every rollout, so unwritten rows show"
+    )
 
 
 class Settings(Section):
-    run: str = Field("", max_length=200, description="name of the run folder (empty: made from settings, seed and time)")
-    runs_dir: str = Field("runs", min_length=1, description="folder that holds run folders")
+    run: str = Field(
+        "",
+        max_length=200,
+        pattern=r"^([A-Za-z0-9_-][A-Za-z0-9._-]*)?$",
+        description="name of the run folder (empty: made from settings, seed and time)",
+        json_schema_extra=allowed("letters, digits and . _ - (at most 200, not starting with a dot)"),
+    )
+    runs_dir: str = Field(
+        "runs",
+        max_length=1000,
+        pattern=r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$",
+        description="folder that holds run folders",
+        json_schema_extra=allowed("the path of a folder, without control characters"),
+    )
     seed: int = Field(0, ge=0, le=2**31 - 1, description="seed of weights, sampling and worlds")
-    device: str = Field("cpu", description="torch device that holds policy and experience")
+    device: str = Field(
+        "cpu",
+        pattern=r"^[a-z]+(:[0-9]{1,3})?$",
+        description="torch device that holds policy and experience",
+        json_schema_extra=allowed("a torch device, such as cpu, cuda or cuda:1"),
+    )
     env: EnvSettings = Field(MemoryEnv(), description="the world")
     policy: PolicySettings = Field(FastPolicy(), description="the agent's own settings")
     trainer: TrainerSettings = Field(TrainerSettings(), description="collection and learning")
-    progress: Literal["auto", "bars", "lines", "off"] = Field("auto", description="progress view; auto: bars in a terminal")
-    tensorboard: Literal["on", "off"] = Field("off", description="also write TensorBoard events into the run folder")
+    progress: Literal["auto", "bars", "lines", "off"] = Field(
+        "auto", description="progress view; auto: bars in a terminal"
+    )
+    tensorboard: Literal["on", "off"] = Field(
+        "off", description="also write TensorBoard events into the run folder"
+    )
     wandb: Literal["on", "offline", "off"] = Field("off", description="also log to Weights & Biases")
     debug: DebugSettings = Field(DebugSettings(), description="looking inside")

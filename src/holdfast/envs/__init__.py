@@ -1,0 +1,6 @@
+"""Worlds as slots: Gymnasium, its vector environments, PettingZoo and MettaGrid behind one contract, in one process or many."""
+
+from holdfast.envs.make import describe, make_world
+from holdfast.envs.world import Buffers, World, episode_seed
+
+__all__ = ["Buffers", "World", "describe", "episode_seed", "make_world"]

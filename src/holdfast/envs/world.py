@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import gymnasium
 import numpy as np
@@ -75,6 +75,12 @@ class World(gymnasium.vector.VectorEnv):
     @property
     def num_slots(self) -> int:
         return self.num_envs
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def reset(self, *, seed: int, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         """Start episode 0 of every environment."""

@@ -1,0 +1,31 @@
+"""Experience, advantages, losses: tensors in, tensors out. Knows no worlds and no policies."""
+
+from holdfast.ppo.advantages import gae, vtrace
+from holdfast.ppo.experience import Experience
+from holdfast.ppo.losses import Losses, explained_variance, masked_mean, normalize_advantages, ppo_losses
+from holdfast.ppo.sampling import prioritized_minibatches, segment_minibatches, segment_priorities
+from holdfast.ppo.schedules import scheduled
+from holdfast.ppo.segments import BurnIn, Replay, Segments, state_rows
+from holdfast.ppo.weights import clip_weights_, l2_to_init_loss, weight_limits
+
+__all__ = [
+    "BurnIn",
+    "Experience",
+    "Losses",
+    "Replay",
+    "Segments",
+    "clip_weights_",
+    "explained_variance",
+    "gae",
+    "l2_to_init_loss",
+    "masked_mean",
+    "normalize_advantages",
+    "ppo_losses",
+    "prioritized_minibatches",
+    "scheduled",
+    "segment_minibatches",
+    "segment_priorities",
+    "state_rows",
+    "vtrace",
+    "weight_limits",
+]

@@ -1,0 +1,106 @@
+"""How many steps, segments and updates a run is made of. Segments are whole, so the sizes have to fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from holdfast.config.settings import TrainerSettings
+from holdfast.errors import SettingsError
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """Sizes in agent steps. One update learns from `segments_per_slot` segments of every slot."""
+
+    horizon: int
+    segments_per_slot: int
+    batch_size: int
+    minibatch_size: int
+    segments_per_minibatch: int
+    minibatches: int  # per epoch
+    updates: int  # in the whole run
+
+
+def plan_batches(trainer: TrainerSettings, num_slots: int) -> BatchPlan:
+    """Fit the sizes to the number of slots, or say which nearby sizes would fit."""
+    problem = size_problem(trainer)
+    if problem:
+        raise SettingsError(problem[1])
+    horizon = trainer.horizon
+    rollout = num_slots * horizon
+    batch_size = trainer.batch_size or rollout
+    if batch_size % rollout:
+        raise SettingsError(
+            f"trainer.batch_size={batch_size}: needs a multiple of {rollout} ({num_slots} slots x horizon "
+            f"{horizon}), so that every slot gives whole segments. Nearest: {_multiples(batch_size, rollout)}."
+        )
+    if trainer.burn_in and batch_size == rollout:
+        raise SettingsError(
+            f"trainer.burn_in={trainer.burn_in}: has no effect with one segment per slot, there is nothing before "
+            f"it in the batch. Set trainer.batch_size={2 * rollout} or more, or leave trainer.burn_in out."
+        )
+    segments = batch_size // horizon
+    if trainer.minibatch_size is None:
+        per_minibatch = _nearest_divisor(segments, segments / 4)
+    else:
+        per_minibatch = trainer.minibatch_size // horizon
+    if segments % per_minibatch:
+        fits = _nearest_divisors(segments, per_minibatch)
+        raise SettingsError(
+            f"trainer.minibatch_size={trainer.minibatch_size}: does not divide the batch of {batch_size} "
+            f"steps ({num_slots} slots). Nearest sizes that do: {_join(d * horizon for d in fits)}."
+        )
+    return BatchPlan(
+        horizon=horizon,
+        segments_per_slot=batch_size // rollout,
+        batch_size=batch_size,
+        minibatch_size=per_minibatch * horizon,
+        segments_per_minibatch=per_minibatch,
+        minibatches=segments // per_minibatch,
+        updates=-(-trainer.total_timesteps // batch_size),
+    )
+
+
+def size_problem(trainer: TrainerSettings) -> tuple[str, str] | None:
+    """(key, message) of sizes that cannot fit whatever the number of slots."""
+    horizon, batch, minibatch = trainer.horizon, trainer.batch_size, trainer.minibatch_size
+    for name, size in (("batch_size", batch), ("minibatch_size", minibatch)):
+        if size is not None and size % horizon:
+            return f"trainer.{name}", (
+                f"trainer.{name}={size}: needs whole segments, a multiple of trainer.horizon={horizon}. "
+                f"Nearest: {_multiples(size, horizon)}."
+            )
+    if batch is not None and minibatch is not None and batch % minibatch:
+        fits = _nearest_divisors(batch // horizon, minibatch // horizon)
+        return "trainer.minibatch_size", (
+            f"trainer.minibatch_size={minibatch}: does not divide trainer.batch_size={batch}. "
+            f"Nearest sizes that do: {_join(d * horizon for d in fits)}."
+        )
+    return None
+
+
+def _multiples(size: int, unit: int) -> str:
+    below = size // unit * unit
+    return _join(n for n in (below, below + unit) if n)
+
+
+def _nearest_divisors(number: int, target: int) -> list[int]:
+    """The divisors of `number` on either side of `target`."""
+    divisors = _divisors(number)
+    below = [d for d in divisors if d <= target][-1:]
+    return below + [d for d in divisors if d > target][:1]
+
+
+def _nearest_divisor(number: int, target: float) -> int:
+    """Of two equally near, the larger: fewer, steadier gradient steps."""
+    return min(_divisors(number), key=lambda d: (abs(d - target), -d))
+
+
+def _divisors(number: int) -> list[int]:
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return sorted({*small, *(number // d for d in small)})
+
+
+def _join(sizes: Iterable[int]) -> str:
+    return " or ".join(map(str, sizes))

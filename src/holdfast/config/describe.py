@@ -1,0 +1,162 @@
+"""The schema as a list of keys: what each takes, its default, and which world or agent it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from holdfast.config.settings import (
+    ENVS_BY_NAME,
+    ENVS_BY_PREFIX,
+    POLICIES_BY_NAME,
+    EnvSection,
+    PolicySection,
+    Section,
+    Settings,
+)
+
+Kind = Literal["int", "float", "bool", "text", "choice", "list", "mapping"]
+
+ENVS_BY_KIND: dict[str, type[EnvSection]] = {**ENVS_BY_NAME, **ENVS_BY_PREFIX}
+
+
+@dataclass(frozen=True)
+class Limits:
+    low: float | None = None
+    high: float | None = None
+    low_is_open: bool = False  # the value must be above `low`, not equal to it
+
+
+@dataclass(frozen=True)
+class Key:
+    """One setting. `owner` is the word that brings it ("env=memory", "py_agent=box"); "" is always there."""
+
+    name: str
+    kind: Kind
+    default: Any  # None for a required key (the name of a Gymnasium environment)
+    allowed: str  # "a whole number from 1 to 65536"
+    description: str
+    owner: str = ""
+    optional: bool = False
+    choices: tuple[Any, ...] = ()
+    limits: Limits = Limits()
+
+
+def describe_keys(env: str | None = None, py_agent: str | None = None) -> list[Key]:
+    """Every key, in the order of the schema; `env` (memory, gym, ...) and `py_agent` narrow it to one of each."""
+    envs = {env: ENVS_BY_KIND[env]} if env else ENVS_BY_KIND
+    policies = {py_agent: POLICIES_BY_NAME[py_agent]} if py_agent else POLICIES_BY_NAME
+    return [
+        *_walk(Settings, skip=("env", "policy")),
+        *(key for kind, section in envs.items() for key in _walk(section, "env.", f"env={env_word(kind)}")),
+        *(key for name, section in policies.items() for key in _walk(section, "policy.", f"py_agent={name}")),
+    ]
+
+
+@cache
+def keys_of(env: type[EnvSection] | None, policy: type[PolicySection] | None) -> dict[str, Key]:
+    """The keys of one world and one agent by name. None: that section is not known yet and has no keys."""
+    keys = list(_walk(Settings, skip=("env", "policy")))
+    if env is not None:
+        keys += _walk(env, "env.")
+    if policy is not None:
+        keys += _walk(policy, "policy.")
+    return {key.name: key for key in keys}
+
+
+def env_word(kind: str) -> str:
+    """How a world is written: memory, gym:NAME."""
+    return kind if kind in ENVS_BY_NAME else f"{kind}:{'MODULE' if kind == 'pettingzoo' else 'NAME'}"
+
+
+def _walk(
+    section: type[Section], prefix: str = "", owner: str = "", skip: tuple[str, ...] = ()
+) -> Iterator[Key]:
+    # what picks the section comes first: `name` of a world, `py_agent` of an agent
+    fields = sorted(section.model_fields.items(), key=lambda item: item[0] not in ("name", "py_agent"))
+    for name, field in fields:
+        if name in skip:
+            continue
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, Section):
+            yield from _walk(inner, f"{prefix}{name}.", owner)
+        else:
+            yield _key(prefix + name, field, owner)
+
+
+def _key(name: str, field: FieldInfo, owner: str) -> Key:
+    type_, metadata, optional = _plain(field.annotation, list(field.metadata))
+    limits = _limits(metadata)
+    choices: tuple[Any, ...] = ()
+    kind: Kind
+    if get_origin(type_) is Literal:
+        kind, choices = "choice", get_args(type_)
+        allowed = str(choices[0]) if len(choices) == 1 else "one of " + ", ".join(map(str, choices))
+    elif get_origin(type_) is list:
+        kind = "list"
+        item, item_metadata, _ = _plain(get_args(type_)[0], [])
+        limits = _limits(item_metadata)
+        allowed = f"a list such as [1, 3], each {_number(item, limits)}"
+    elif get_origin(type_) is dict:
+        kind, allowed = "mapping", f"a mapping such as {{key: value}}; {name}.key=value sets one"
+    elif type_ is bool:
+        kind, allowed = "bool", "on or off"
+    elif type_ in (int, float):
+        kind, allowed = ("int" if type_ is int else "float"), _number(type_, limits)
+    elif type_ is str:
+        kind, allowed = "text", "text"
+    else:
+        raise TypeError(f"{name}: a setting of type {type_} has no description yet")
+    if isinstance(field.json_schema_extra, dict):
+        allowed = str(field.json_schema_extra.get("allowed", allowed))
+    if optional:
+        allowed += ", or None"
+    default = None if field.is_required() else field.get_default(call_default_factory=True)
+    return Key(name, kind, default, allowed, field.description or "", owner, optional, choices, limits)
+
+
+def _plain(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any], bool]:
+    """Take Annotated and `| None` off a type: (type, what was annotated, whether None is allowed)."""
+    optional = False
+    while True:
+        if get_origin(annotation) is Annotated:
+            annotation, *extra = get_args(annotation)
+            for item in extra:
+                metadata += item.metadata if isinstance(item, FieldInfo) else [item]
+        elif get_origin(annotation) in (Union, UnionType):
+            annotation, *others = (arg for arg in get_args(annotation) if arg is not NoneType)
+            if others:
+                raise TypeError(f"a setting has one type, not {annotation} and {others}")
+            optional = True
+        else:
+            return annotation, metadata, optional
+
+
+def _limits(metadata: list[Any]) -> Limits:
+    above = [m.gt for m in metadata if hasattr(m, "gt")]
+    lows = [m.ge for m in metadata if hasattr(m, "ge")] + above
+    highs = [m.le for m in metadata if hasattr(m, "le")]
+    low = max(lows, default=None)
+    return Limits(low, min(highs, default=None), low_is_open=bool(above) and low == max(above))
+
+
+def _number(type_: type, limits: Limits) -> str:
+    noun = "a whole number" if type_ is int else "a number"
+    low, high = limits.low, limits.high
+    if low is not None and high is not None and not limits.low_is_open:
+        return f"{noun} from {_figure(low)} to {_figure(high)}"
+    bounds = []
+    if low is not None:
+        bounds.append(f"{'above' if limits.low_is_open else 'at least'} {_figure(low)}")
+    if high is not None:
+        bounds.append(f"at most {_figure(high)}")
+    return " ".join([noun, " and ".join(bounds)]).strip()
+
+
+def _figure(value: float) -> str:
+    return f"{value:.10g}" if isinstance(value, float) else str(value)

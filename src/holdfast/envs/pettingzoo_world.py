@@ -1,0 +1,192 @@
+"""PettingZoo parallel environments: one slot per possible agent, in their order."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from difflib import get_close_matches
+from typing import Any
+
+from holdfast.config.settings import PettingZooEnv
+from holdfast.envs.failures import BadValue, describe_error, environment_error, span
+from holdfast.envs.spaces import action_writer, obs_reader
+from holdfast.envs.world import Buffers, World, episode_seed
+from holdfast.errors import HoldfastError, SettingsError
+from holdfast.spec import WorldSpec
+
+
+def describe_pettingzoo(settings: PettingZooEnv) -> WorldSpec:
+    """What policies may know, from one environment that is closed again."""
+    env = make_env(settings)
+    try:
+        return _spec(settings, env)
+    finally:
+        env.close()
+
+
+class PettingZooWorld(World):
+    """An environment restarts when its last agent has left; until then slots of agents that left wait.
+
+    A waiting slot's rows are not valid. Its agent's end is reported once, in the step it left; the row that
+    brings its next first observation arrives as truncated, so memory starts anew there.
+    """
+
+    def __init__(self, settings: PettingZooEnv, env_ids: range, buffers: Buffers | None = None):
+        self._envs: list[Any] = []
+        try:
+            for _ in env_ids:
+                self._envs.append(make_env(settings))
+            super().__init__(_spec(settings, self._envs[0]), env_ids, buffers)
+        except BaseException:
+            self.close()
+            raise
+        first = self._envs[0]
+        self._agents = list(first.possible_agents)
+        first_slot = env_ids.start * len(self._agents)
+        self._reader = obs_reader(first.observation_space(self._agents[0]), settings.name)
+        self._writer = action_writer(first.action_space(self._agents[0]), settings.name, first_slot)
+        self._present = [False] * self.num_slots  # the slot's agent acts in the next step
+        self._seed = 0
+        self._episodes = [0] * len(env_ids)
+
+    def _reset(self, seed: int) -> None:
+        self._seed = seed
+        self._episodes = [-1] * len(self._envs)
+        for index in range(len(self._envs)):
+            self._start_episode(index)
+
+    def _step(self) -> None:
+        actions = self._writer.write(self.buffers.actions)
+        for index in range(len(self._envs)):
+            try:
+                self._step_env(index, actions)
+            except HoldfastError:
+                raise
+            except Exception as error:
+                raise self._failure(index, "step", error) from error
+            if not any(self._present[slot] for slot in self._slots(index)):
+                self._restart(index)
+
+    def _step_env(self, index: int, actions: Any) -> None:
+        b, env = self.buffers, self._envs[index]
+        slots = self._slots(index)
+        acting = {
+            agent: actions[slot] for agent, slot in zip(self._agents, slots, strict=True) if self._present[slot]
+        }
+        obs, rewards, terminated, truncated, _ = env.step(acting)
+        listed = set(env.agents)
+        for agent, slot in zip(self._agents, slots, strict=True):
+            ended, cut = bool(terminated.get(agent)), bool(truncated.get(agent))
+            stays = agent in listed and not ended and not cut
+            if agent in acting:
+                b.rewards[slot] = _of(rewards, agent, "reward")
+                b.terminated[slot], b.truncated[slot], b.valid[slot] = ended, cut or not (stays or ended), True
+                self._reader.read(_of(obs, agent, "observation"), b.obs[slot, ...])
+                if not stays:
+                    b.final_obs[slot] = b.obs[slot]
+            else:
+                stays = stays and agent in obs  # it came back, or came late
+                b.rewards[slot], b.terminated[slot], b.truncated[slot], b.valid[slot] = 0.0, False, stays, False
+                if stays:
+                    self._reader.read(obs[agent], b.obs[slot, ...])
+            self._present[slot] = stays
+
+    def _restart(self, index: int) -> None:
+        """All agents have left: the next episode starts in the same step, for waiting slots too."""
+        b = self.buffers
+        for slot in self._slots(index):
+            b.truncated[slot] |= not b.valid[slot]
+        self._start_episode(index)
+
+    def _start_episode(self, index: int) -> None:
+        self._episodes[index] += 1
+        try:
+            seed = episode_seed(self._seed, self.env_ids[index], self._episodes[index])
+            obs, _ = self._envs[index].reset(seed=seed)
+            if not any(agent in obs for agent in self._agents):
+                raise BadValue("no observation for any agent")
+            for agent, slot in zip(self._agents, self._slots(index), strict=True):
+                self._present[slot] = agent in obs
+                if agent in obs:
+                    self._reader.read(obs[agent], self.buffers.obs[slot, ...])
+                else:
+                    self.buffers.obs[slot] = 0
+        except Exception as error:
+            raise self._failure(index, "reset", error) from error
+
+    def _slots(self, index: int) -> range:
+        """Rows of one environment's agents."""
+        count = len(self._agents)
+        return range(index * count, (index + 1) * count)
+
+    def _failure(self, index: int, doing: str, error: Exception) -> HoldfastError:
+        env_id, count = self.env_ids[index], len(self._agents)
+        slots = range(env_id * count, (env_id + 1) * count)
+        where = f"environment {env_id} (slots {span(slots)})"
+        return environment_error(self.world_spec.name, where, doing, error)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        for env in self._envs:
+            env.close()
+
+
+def make_env(settings: PettingZooEnv) -> Any:
+    """`parallel_env(**kwargs)` of the named module; SettingsError when there is none or it cannot be made."""
+    module_name = settings.name.removeprefix("pettingzoo:")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise SettingsError(
+            f"env={settings.name}: the module {module_name!r} cannot be imported.{_nearest(module_name)}\n"
+            f"{describe_error(error)}"
+        ) from error
+    if not hasattr(module, "parallel_env"):
+        raise SettingsError(
+            f"env={settings.name}: the module {module_name!r} has no parallel_env(); environments with only the "
+            "turn-based env() are not supported."
+        )
+    try:
+        return module.parallel_env(**settings.kwargs)
+    except Exception as error:
+        raise SettingsError(
+            f"env={settings.name}: the environment cannot be made.\n{describe_error(error)}"
+        ) from error
+
+
+def _nearest(module_name: str) -> str:
+    """Modules beside the missing one with a similar name."""
+    package_name, _, name = module_name.rpartition(".")
+    try:
+        package = importlib.import_module(package_name)
+        known = [module.name for module in pkgutil.iter_modules(package.__path__)]
+    except Exception:
+        return ""
+    near = get_close_matches(name, known, n=3, cutoff=0.5)
+    return f" Nearest: {', '.join(f'{package_name}.{match}' for match in near)}." if near else ""
+
+
+def _spec(settings: PettingZooEnv, env: Any) -> WorldSpec:
+    agents = list(getattr(env, "possible_agents", None) or ())
+    if not agents:
+        raise SettingsError(f"{settings.name} has no possible_agents; slots are numbered by them.")
+    first = agents[0]
+    for agent in agents[1:]:
+        for kind, space_of in (("observation", env.observation_space), ("action", env.action_space)):
+            if space_of(agent) != space_of(first):
+                raise SettingsError(
+                    f"{settings.name}: {first} and {agent} have different {kind} spaces: {space_of(first)} and "
+                    f"{space_of(agent)}.\nOne policy plays all agents, so their spaces have to be equal."
+                )
+    return WorldSpec(
+        name=settings.name,
+        obs=obs_reader(env.observation_space(first), settings.name).spec,
+        actions=action_writer(env.action_space(first), settings.name, 0).spec,
+        agents_per_env=len(agents),
+    )
+
+
+def _of(values: Any, agent: Any, what: str) -> Any:
+    try:
+        return values[agent]
+    except KeyError:
+        raise BadValue(f"no {what} for {agent!r}, who acted,") from None

@@ -1,0 +1,134 @@
+"""Gymnasium vector environments: somebody else's batch of environments, brought to same-step reset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from holdfast.config.settings import GymVectorEnv
+from holdfast.envs.failures import BadValue, environment_error, span
+from holdfast.envs.gymnasium_world import cannot_make
+from holdfast.envs.spaces import action_writer, obs_reader
+from holdfast.envs.world import World, episode_seed
+from holdfast.errors import HoldfastError, SettingsError
+from holdfast.spec import WorldSpec
+
+
+def describe_vector(settings: GymVectorEnv) -> WorldSpec:
+    """What policies may know, from a batch of one that is closed again."""
+    with make_vector_world(settings, range(1)) as world:
+        return world.world_spec
+
+
+def make_vector_world(settings: GymVectorEnv, env_ids: range) -> VectorWorld:
+    """The environment's own vector form; SettingsError when it has none or cannot be made."""
+    env_id = settings.name.removeprefix("gymvec:")
+    try:
+        envs = gymnasium.make_vec(env_id, len(env_ids), vectorization_mode="vector_entry_point", **settings.kwargs)
+    except Exception as error:
+        spec = gymnasium.registry.get(env_id.rpartition(":")[2])
+        if spec is not None and spec.vector_entry_point is None:
+            raise SettingsError(
+                f"env={settings.name}: {spec.id} has no vector form of its own. Use env=gym:{env_id}."
+            ) from error
+        raise cannot_make(settings.name, env_id, error) from error
+    try:
+        return VectorWorld(envs, settings.name, env_ids, settings.hide)
+    except BaseException:
+        envs.close()
+        raise
+
+
+class VectorWorld(World):
+    """Any gymnasium VectorEnv as slots, whichever way it resets.
+
+    NEXT_STEP: the step after an end ignores its action and brings the first observation. Its row is junk, so
+    it is not valid, and it arrives as truncated: the observation after it opens the episode, and the last
+    observation of the old episode, which the policy saw once more, is wiped from memory with it.
+
+    Only episode 0 is seeded by us; later ones come from the vector environment's own generator.
+    """
+
+    def __init__(self, envs: VectorEnv, name: str, env_ids: range | None = None, hide: Iterable[int] = ()):
+        env_ids = range(envs.num_envs) if env_ids is None else env_ids
+        hide = tuple(hide)
+        self._envs = envs
+        self._mode = _autoreset_mode(envs, name)
+        self._reader = obs_reader(envs.single_observation_space, name, hide, lead=(envs.num_envs,))
+        self._row_reader = obs_reader(envs.single_observation_space, name, hide)
+        self._writer = action_writer(envs.single_action_space, name, env_ids.start)
+        super().__init__(WorldSpec(name, self._reader.spec, self._writer.spec, agents_per_env=1), env_ids)
+        self._restarting = np.zeros(self.num_slots, bool)  # NEXT_STEP: rows whose next step is the reset
+        self._fresh_obs = np.zeros_like(self.buffers.obs)
+
+    def _reset(self, seed: int) -> None:
+        self._restarting[:] = False
+        try:
+            obs, _ = self._envs.reset(seed=episode_seed(seed, self.env_ids.start, 0))
+            self._reader.read(obs, self.buffers.obs)
+        except Exception as error:
+            raise self._failure("reset", error) from error
+
+    def _step(self) -> None:
+        b = self.buffers
+        actions = self._writer.write(b.actions)
+        try:
+            obs, rewards, terminated, truncated, info = self._envs.step(actions)
+            for array, values in ((b.rewards, rewards), (b.terminated, terminated), (b.truncated, truncated)):
+                if np.shape(values) != array.shape:
+                    raise BadValue(f"rewards or flags of shape {np.shape(values)}, not {array.shape},")
+                array[:] = values
+            self._reader.read(obs, b.obs)
+            self._restart(b.terminated | b.truncated, info)
+        except HoldfastError:
+            raise
+        except Exception as error:
+            raise self._failure("step", error) from error
+
+    def _restart(self, ended: np.ndarray, info: dict[str, Any]) -> None:
+        """Bring rows that ended [N] to same-step reset; `buffers.obs` holds what the step returned."""
+        b = self.buffers
+        if self._mode is AutoresetMode.NEXT_STEP:
+            junk = self._restarting
+            b.rewards[junk], b.terminated[junk], b.truncated[junk] = 0.0, False, True
+            b.valid[:] = ~junk
+            self._restarting = ended & ~junk
+            b.final_obs[self._restarting] = b.obs[self._restarting]
+        elif not ended.any():
+            return
+        elif self._mode is AutoresetMode.SAME_STEP:
+            for row in np.flatnonzero(ended):
+                self._row_reader.read(_final_obs(info, row), b.final_obs[row, ...])
+        else:
+            b.final_obs[ended] = b.obs[ended]
+            obs, _ = self._envs.reset(options={"reset_mask": ended})
+            self._reader.read(obs, self._fresh_obs)
+            b.obs[ended] = self._fresh_obs[ended]
+
+    def _failure(self, doing: str, error: Exception) -> HoldfastError:
+        return environment_error(self.world_spec.name, f"environments {span(self.env_ids)}", doing, error)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        self._envs.close()
+
+
+def _autoreset_mode(envs: VectorEnv, name: str) -> AutoresetMode:
+    mode = (envs.metadata or {}).get("autoreset_mode")
+    if not isinstance(mode, AutoresetMode):
+        raise SettingsError(
+            f"{name} does not say when it resets: metadata['autoreset_mode'] is {mode!r}.\n"
+            "It has to be a gymnasium.vector.AutoresetMode; guessing wrong would mix episodes."
+        )
+    return mode
+
+
+def _final_obs(info: dict[str, Any], row: int) -> Any:
+    """The last observation of a row's old episode: entry `row` of a batch, or of each array of a Dict batch."""
+    if "final_obs" not in info:
+        raise BadValue("no info['final_obs'] at an episode's end, which same-step reset promises,")
+    batch = info["final_obs"]
+    return {key: values[row] for key, values in batch.items()} if isinstance(batch, dict) else batch[row]

@@ -1,0 +1,102 @@
+"""Evaluation: a collector without learning. Every episode starts from a blank memory and its own seed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+
+from holdfast.checkpoint import load_checkpoint, newest_checkpoint
+from holdfast.config import load_run_settings
+from holdfast.config.settings import EnvSettings
+from holdfast.envs import make_world
+from holdfast.errors import SettingsError
+from holdfast.policies import Policy, Sampling, make_policy
+from holdfast.rollout import Episode, EpisodeTracker
+from holdfast.spec import WorldSpec, keys
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    episodes: int
+    return_mean: float
+    return_std: float
+    length_mean: float
+    returns: list[float]
+    checkpoint: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def evaluate_run(
+    run_dir: Path, episodes: int = 20, greedy: bool = True, seed: int = 1_000_000, checkpoint: str | None = None
+) -> EvaluationResult:
+    """Evaluate a run's newest checkpoint, or the one named, on fresh episodes of its own world."""
+    folder = run_dir / "checkpoints"
+    path = folder / checkpoint if checkpoint else newest_checkpoint(folder)
+    if path is None or not path.exists():
+        there = ", ".join(sorted(p.name for p in folder.glob("[0-9]*"))[-5:]) or "none"
+        raise SettingsError(f"{run_dir} has no checkpoint {checkpoint or ''}".rstrip() + f". Checkpoints there: {there}.")
+    settings = load_run_settings(run_dir / "config.yaml")
+    loaded = load_checkpoint(path)
+    policy = make_policy(settings.policy, WorldSpec.from_json(loaded.facts["world"]))
+    policy.load_state_dict(loaded.tensors["policy"])
+    result = evaluate(policy, settings.env, episodes, seed, greedy)
+    return EvaluationResult(**{**asdict(result), "checkpoint": path.name})
+
+
+@torch.no_grad()
+def evaluate(
+    policy: Policy,
+    env: EnvSettings,
+    episodes: int,
+    seed: int,
+    greedy: bool = True,
+    num_envs: int | None = None,
+) -> EvaluationResult:
+    """Mean return of `episodes` episodes, the same number from every slot, so that short ones count no more than long ones.
+
+    The policy's own memory and random state are put aside and stay as they were.
+    """
+    finished: list[Episode] = []
+    with policy.set_aside(Sampling(greedy, torch.Generator().manual_seed(seed))):
+        agents = describe_agents(env)
+        wanted_envs = num_envs or math.ceil(episodes / agents)
+        with make_world(env.model_copy(update={"num_envs": wanted_envs})) as world:
+            per_slot = math.ceil(episodes / world.num_slots)
+            counts = np.zeros(world.num_slots, np.int64)
+            tracker = EpisodeTracker(world.num_slots)
+            obs, _ = world.reset(seed=seed)
+            rewards = np.zeros(world.num_slots, np.float32)
+            terminated, truncated = rewards == 0, rewards != 0
+            while counts.min() < per_slot:
+                td = TensorDict(
+                    {
+                        keys.OBS: torch.from_numpy(obs),
+                        keys.REWARDS: torch.from_numpy(rewards),
+                        keys.DONES: torch.from_numpy(terminated),
+                        keys.TRUNCATEDS: torch.from_numpy(truncated),
+                    },
+                    batch_size=[world.num_slots],
+                )
+                actions = policy(td)[keys.ACTIONS].numpy()
+                obs, rewards, terminated, truncated, info = world.step(actions)
+                for episode in tracker.step(rewards, terminated | truncated, info["valid"]):
+                    if counts[episode.slot] < per_slot:
+                        finished.append(episode)
+                    counts[episode.slot] += 1
+    finished = finished[: max(episodes, 1)] if len(finished) > episodes else finished
+    returns = [e.episode_return for e in finished]
+    return EvaluationResult(
+        episodes=len(returns),
+        return_mean=float(np.mean(returns)),
+        return_std=float(np.std(returns)),
+        length_mean=float(np.mean([e.length for e in finished])),
+        returns=returns,
+    )

@@ -1,0 +1,128 @@
+"""BoxPolicy: an MLP for vectors, a CNN for images, for any mixture of them in a Dict; any kind of action."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from holdfast.errors import SettingsError
+from holdfast.policies.layers import linear, mlp
+from holdfast.policies.lstm_wrapper import LSTMWrapper
+from holdfast.policies.normalizer import RunningNorm
+from holdfast.spec import BoxActions, BoxObs, DiscreteObs, ObsPart, TokenObs, WorldSpec
+
+
+class BoxPolicy(LSTMWrapper):
+    def __init__(
+        self,
+        spec: WorldSpec,
+        hidden_size: int = 64,
+        num_layers: int = 1,
+        core: str = "lstm",
+        memory_scope: str = "episode",
+        encoder: Sequence[int] = (64, 64),
+        heads: Sequence[int] = (64,),
+        normalize_obs: bool = True,
+        log_std: float = 0.0,
+    ):
+        if isinstance(spec.obs, TokenObs):
+            raise SettingsError(f"py_agent=box reads arrays of numbers; {spec.name} shows tokens.\nUse py_agent=fast there.")
+        parts = _parts(spec.obs)
+        images = {p.name: ImageEncoder(p.shape) for p in parts if is_image(p.shape)}
+        vector_size = sum(p.size for p in parts if not is_image(p.shape))
+        features = vector_size + sum(image.size for image in images.values())
+        sizes = [features, *encoder]
+        super().__init__(spec, sizes[-1], hidden_size, num_layers, core, memory_scope)
+        self.parts = parts
+        self.images = nn.ModuleDict({f"image_{name}": image for name, image in images.items()})
+        self.encoder = mlp(sizes, nn.Tanh)
+        numeric = isinstance(spec.obs, BoxObs) and vector_size > 0
+        self.norm = RunningNorm(vector_size) if normalize_obs and numeric else None
+
+        num_outputs = self.distribution.num_params
+        self.log_std = None
+        if isinstance(spec.actions, BoxActions):
+            num_outputs //= 2
+            self.log_std = nn.Parameter(torch.full((num_outputs,), log_std))
+        head_sizes = [hidden_size, *heads]
+        # A last layer near zero starts the policy close to uniform, so the first updates explore.
+        self.actor = nn.Sequential(*mlp(head_sizes, nn.Tanh), linear(head_sizes[-1], num_outputs, 0.01))
+        self.critic = nn.Sequential(*mlp(head_sizes, nn.Tanh), linear(head_sizes[-1], 1))
+
+    head_names = ("actor", "critic", "log_std")
+
+    def encode_observations(self, observations: Tensor) -> Tensor:
+        """[N, *shape] -> [N, features]."""
+        if isinstance(self.spec.obs, DiscreteObs):
+            return self.encoder(F.one_hot(observations, self.spec.obs.n).float())
+        features = []
+        vector = self._vector(observations)
+        if vector is not None:
+            features.append(vector if self.norm is None else self.norm(vector))
+        for part in self.parts:
+            if is_image(part.shape):
+                features.append(self.images[f"image_{part.name}"](self._part(observations, part)))
+        return self.encoder(torch.cat(features, -1) if len(features) > 1 else features[0])
+
+    def decode_actions(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        params = self.actor(hidden)
+        if self.log_std is not None:
+            params = torch.cat([params, self.log_std.expand_as(params)], -1)
+        return params, self.critic(hidden).squeeze(-1)
+
+    def absorb(self, obs: Tensor) -> None:
+        vector = self._vector(obs) if self.norm is not None else None
+        if self.norm is not None and vector is not None:
+            self.norm.update(vector)
+
+    def _vector(self, observations: Tensor) -> Tensor | None:
+        """The parts that are not images, one after the other, as float [N, vector_size]."""
+        vectors = [self._part(observations, p).flatten(1) for p in self.parts if not is_image(p.shape)]
+        if not vectors:
+            return None
+        return (torch.cat(vectors, -1) if len(vectors) > 1 else vectors[0]).float()
+
+    def _part(self, observations: Tensor, part: ObsPart) -> Tensor:
+        if len(self.parts) == 1:
+            return observations
+        return observations[:, part.start : part.start + part.size].unflatten(-1, part.shape)
+
+
+class ImageEncoder(nn.Module):
+    """Three convolutions for pictures [H, W, C] or [C, H, W], values 0..255."""
+
+    def __init__(self, shape: tuple[int, ...]):
+        super().__init__()
+        self.channels_last = shape[-1] in (1, 3, 4) or shape[-1] < shape[0]
+        height, width, channels = shape if self.channels_last else (*shape[1:], shape[0])
+        # 8/4, 4/2, 3/1 is the usual stack for 84 x 84 pictures; a small picture would vanish in it.
+        stack = ((8, 4), (4, 2), (3, 1)) if min(height, width) >= 36 else ((3, 1), (3, 2), (3, 1))
+        layers: list[nn.Module] = []
+        for outputs, (kernel, stride) in zip((32, 64, 64), stack, strict=True):
+            conv = nn.Conv2d(channels, outputs, kernel, stride)
+            nn.init.orthogonal_(conv.weight, math.sqrt(2.0))
+            nn.init.zeros_(conv.bias)  # type: ignore[arg-type]
+            layers += [conv, nn.ReLU()]
+            channels, height, width = outputs, (height - kernel) // stride + 1, (width - kernel) // stride + 1
+        if min(height, width) < 1:
+            raise SettingsError(f"py_agent=box needs pictures of at least 10 x 10; this one is {list(shape)}.")
+        self.stack = nn.Sequential(*layers)
+        self.size = channels * height * width
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.float() / 255.0
+        return self.stack(x.permute(0, 3, 1, 2) if self.channels_last else x).flatten(1)
+
+
+def is_image(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 3 and min(shape[0], shape[2]) <= 16 and min(sorted(shape)[1:]) >= 10
+
+
+def _parts(obs: BoxObs | DiscreteObs) -> tuple[ObsPart, ...]:
+    if isinstance(obs, DiscreteObs):
+        return (ObsPart("obs", (obs.n,), 0),)
+    return obs.parts or (ObsPart("obs", obs.shape, 0),)

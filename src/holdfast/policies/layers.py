@@ -1,0 +1,49 @@
+"""Layers with the initialisation the agents share, and the bilinear action head."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+def linear(inputs: int, outputs: int, gain: float = 1.0) -> nn.Linear:
+    """Orthogonal weights, zero bias. Before a tanh use gain sqrt(2)."""
+    layer = nn.Linear(inputs, outputs)
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def mlp(sizes: list[int], activation: type[nn.Module]) -> nn.Sequential:
+    """Linear layers of these sizes, each followed by the activation."""
+    gain = math.sqrt(2.0)
+    layers: list[nn.Module] = []
+    for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True):
+        layers += [linear(inputs, outputs, gain), activation()]
+    return nn.Sequential(*layers)
+
+
+class ActionEmbedding(nn.Embedding):
+    """One vector per action, small enough that a new policy is close to uniform."""
+
+    def __init__(self, num_embeddings: int, size: int):
+        super().__init__(num_embeddings, size)
+        nn.init.orthogonal_(self.weight)
+        with torch.no_grad():
+            self.weight.mul_(0.1 / self.weight.abs().max())
+
+
+class BilinearHead(nn.Module):
+    """score[a] = tanh(h W) . e[a] + b. tanh(h W) is the same for every action, so it is computed once."""
+
+    def __init__(self, inputs: int, embedding_size: int):
+        super().__init__()
+        bound = 1.0 / math.sqrt(inputs)
+        self.W = nn.Parameter(torch.empty(inputs, embedding_size).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(1).uniform_(-bound, bound))
+
+    def forward(self, h: Tensor, embeddings: Tensor) -> Tensor:
+        """h [N, inputs], embeddings [A, embedding_size] -> scores [N, A]."""
+        return torch.tanh(h @ self.W) @ embeddings.T + self.bias

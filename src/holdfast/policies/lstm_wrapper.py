@@ -1,0 +1,95 @@
+"""LSTMWrapper: write `encode_observations` and `decode_actions`, and nothing about memory."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+from tensordict import TensorDictBase
+from torch import Tensor
+
+from holdfast.policies.policy import Call, Policy, with_state
+from holdfast.recurrence import State, make_core
+from holdfast.spec import WorldSpec, keys
+
+
+class LSTMWrapper(Policy):
+    """A policy around one recurrent core.
+
+    Two ways to subclass it. Normally: implement `encode_observations` and `decode_actions`; the forward template of
+    `Policy` does the rest. By hand: override `forward` and use `_manage_lstm_state`, `self.lstm` and
+    `_store_lstm_state` in that order; resets inside a sequence, detaching and slots are taken care of there too.
+    """
+
+    def __init__(
+        self,
+        spec: WorldSpec,
+        input_size: int = 128,
+        hidden_size: int = 128,
+        num_layers: int = 2,
+        core: str = "lstm",
+        memory_scope: str = "episode",
+    ):
+        super().__init__(spec, memory_scope)
+        self.core = make_core(core, input_size, hidden_size, num_layers)
+        self._managed: Call | None = None
+        self._pure_final: State | None = None
+
+    def __call__(self, td: TensorDictBase, state: State | None = None, action: Tensor | None = None) -> TensorDictBase:
+        out = super().__call__(td, state, action)
+        final, self._pure_final = self._pure_final, None
+        return out if final is None else with_state(out, final, keys.FINAL_STATE)
+
+    def compile_around_recurrence(self) -> None:
+        """torch.compile what comes before and after the core; the core's kernel is already fused."""
+        self.encode_observations = torch.compile(self.encode_observations)
+        self.decode_actions = torch.compile(self.decode_actions)
+
+    @abstractmethod
+    def encode_observations(self, observations: Tensor) -> Tensor:
+        """Observations [N, ...] -> features [N, input_size]. Rows must not look at each other."""
+
+    @abstractmethod
+    def decode_actions(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Core output [N, hidden_size] -> distribution params [N, P] and values [N]."""
+
+    @property
+    def state_shapes(self) -> tuple[tuple[int, int], ...]:
+        return self.core.state_shapes
+
+    def unroll(self, td: TensorDictBase, first: Tensor, start: State) -> tuple[Tensor, Tensor, State]:
+        T, B = first.shape
+        x = self.encode_observations(td[keys.OBS].flatten(0, 1))
+        y, final = self.core(x.unflatten(0, (T, B)), start, first)
+        params, values = self.decode_actions(y.flatten(0, 1))
+        return params.unflatten(0, (T, B)), values.reshape(T, B), final
+
+    # --------------------------------------------------------------------------- for a forward written by hand
+
+    @torch.compiler.disable
+    def _manage_lstm_state(
+        self, td: TensorDictBase, B: int, TT: int, device: torch.device
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Start state (h, c), each [layers, B, hidden], and the slots to store it under (None: a pure call).
+
+        td is [B], [B, TT] or flattened to [B * TT]. The next call of `self.lstm` resets where the td says so.
+        """
+        call = self._managed = self._open_flat(td, B, TT)
+        h, c = (leaf.to(device) for leaf in call.start)
+        return h, c, call.slots
+
+    def lstm(self, hidden: Tensor, lstm_state: tuple[Tensor, Tensor]) -> tuple[Tensor, State]:
+        """Run the core over hidden [TT, B, input_size], as nn.LSTM would, with the resets of the managed call."""
+        call, self._managed = self._managed, None
+        if call is None or hidden.shape[:2] != call.first.shape:
+            expected = "call _manage_lstm_state first" if call is None else f"expected {[*call.first.shape]}"
+            raise RuntimeError(f"lstm got [time, slots] = {[*hidden.shape[:2]]}: {expected}.")
+        return self.core(hidden, lstm_state, call.first)
+
+    @torch.compiler.disable
+    def _store_lstm_state(self, lstm_h: Tensor, lstm_c: Tensor, env_id: Tensor | None) -> None:
+        """Keep the state, without its graph, for these slots. A pure call (env_id None) only hands it back."""
+        if env_id is None:
+            self._pure_final = (lstm_h, lstm_c)
+        else:
+            self.memory.write(env_id, (lstm_h, lstm_c))

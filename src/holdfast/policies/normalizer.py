@@ -1,0 +1,36 @@
+"""Running mean and variance of observations. They move only when told to, which is between batches."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class RunningNorm(nn.Module):
+    """(x - mean) / std, clipped to +-10. Part of the policy's weights: saved, and used unchanged in evaluation."""
+
+    def __init__(self, size: int):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("var", torch.ones(size))
+        self.register_buffer("count", torch.zeros(()))
+
+    mean: Tensor
+    var: Tensor
+    count: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ((x - self.mean) * torch.rsqrt(self.var + 1e-8)).clamp(-10.0, 10.0)
+
+    @torch.no_grad()
+    def update(self, x: Tensor) -> None:
+        """Merge the statistics of x [N, size] (Chan's parallel formula, in double precision)."""
+        x = x.double()
+        n, total = x.shape[0], self.count.double() + x.shape[0]
+        mean, var = x.mean(0), x.var(0, unbiased=False)
+        delta = mean - self.mean.double()
+        seen = self.count.double() / total
+        merged = self.var.double() * seen + var * (n / total) + delta.square() * seen * (n / total)
+        self.mean.copy_(self.mean.double() + delta * (n / total))
+        self.var.copy_(merged)
+        self.count.copy_(total)

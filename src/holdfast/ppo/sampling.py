@@ -1,0 +1,55 @@
+"""Which segments make up each minibatch. The generator's state decides, wherever the experience is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Generator, Tensor
+
+
+def segment_minibatches(
+    num_segments: int, segments_per_minibatch: int, generator: Generator
+) -> Iterator[Tensor]:
+    """One epoch: ids [M] of every segment exactly once, shuffled. Only the last minibatch may be smaller."""
+    _require_positive(num_segments, segments_per_minibatch)
+    order = torch.randperm(num_segments, generator=generator, device=generator.device)
+    return iter(order.split(segments_per_minibatch))
+
+
+@torch.no_grad()
+def prioritized_minibatches(
+    priorities: Tensor, segments_per_minibatch: int, alpha: float, beta: float, generator: Generator
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """N draws with replacement, in proportion to priorities [N] ** alpha: (ids [M], weights [M]).
+
+    weights are (N x probability) ** -beta, divided by the epoch's largest: beta 1 undoes the drawing.
+    """
+    num_segments = len(priorities)
+    _require_positive(num_segments, segments_per_minibatch)
+    priorities = priorities.to(generator.device)
+    largest = priorities.max()
+    if not bool(torch.isfinite(priorities).all()) or float(priorities.min()) < 0:
+        raise ValueError(
+            f"priorities must be finite and not negative, got {float(priorities.min())} to {float(largest)}"
+        )
+    shares = (priorities / largest).pow(alpha) if float(largest) > 0 else torch.ones_like(priorities)
+    probabilities = shares / shares.sum()
+    ids = torch.multinomial(probabilities, num_segments, replacement=True, generator=generator)
+    weights = (num_segments * probabilities[ids]).pow(-beta)
+    weights /= weights.max()
+    return zip(ids.split(segments_per_minibatch), weights.split(segments_per_minibatch), strict=True)
+
+
+@torch.no_grad()
+def segment_priorities(advantages: Tensor, horizon: int) -> Tensor:
+    """Mean |advantage| of each segment, [R, S] -> [N] in the order of segment ids."""
+    return advantages.abs().unflatten(0, (-1, horizon)).mean(1).flatten()
+
+
+def _require_positive(num_segments: int, segments_per_minibatch: int) -> None:
+    if num_segments < 1 or segments_per_minibatch < 1:
+        raise ValueError(
+            f"num_segments={num_segments} and segments_per_minibatch={segments_per_minibatch} "
+            "must be at least 1"
+        )

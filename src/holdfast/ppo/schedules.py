@@ -1,0 +1,17 @@
+"""Rates that change over a run."""
+
+from __future__ import annotations
+
+import math
+
+from holdfast.config.settings import Schedule
+
+
+def scheduled(start: float, schedule: Schedule, progress: float) -> float:
+    """Value after `progress` of the run: `start` at 0, `schedule.end` at 1 unless it is constant."""
+    progress = min(max(progress, 0.0), 1.0)  # the last batch is rounded up, so a run may end past its length
+    if schedule.kind == "constant":
+        return start
+    if schedule.kind == "linear":
+        return start + (schedule.end - start) * progress
+    return schedule.end + (start - schedule.end) * 0.5 * (1.0 + math.cos(math.pi * progress))

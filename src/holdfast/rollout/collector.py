@@ -1,0 +1,115 @@
+"""The collector: steps worlds with a policy and writes what happened into experience.
+
+One row of the loop is the whole walk of an observation on the acting side: it arrived (row t), the policy acts on it from
+memory, the world answers, the answer arrives (row t + 1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from holdfast.envs import World
+from holdfast.policies import Policy
+from holdfast.ppo import Experience
+from holdfast.rollout.episodes import Episode, EpisodeTracker
+from holdfast.rollout.replay import value_of
+from holdfast.spec import keys
+
+
+@dataclass
+class Rollout:
+    """What one rollout cost and saw."""
+
+    episodes: list[Episode]
+    world_s: float
+    inference_s: float
+    first_share: float
+    memory_norm: float
+
+
+class Collector:
+    def __init__(
+        self, world: World, policy: Policy, experience: Experience, reset_memory_each_rollout: bool = False
+    ):
+        self.world, self.policy, self.experience = world, policy, experience
+        self.reset_memory_each_rollout = reset_memory_each_rollout
+        self.episodes = EpisodeTracker(world.num_slots)
+        self._slots = torch.arange(world.num_slots, device=experience.device)
+        self._slot_start = torch.zeros(world.num_slots, dtype=torch.long, device=experience.device)
+
+    def start(self, seed: int) -> None:
+        """Reset every world and every memory. All first observations open an episode."""
+        obs, _ = self.world.reset(seed=seed)
+        self.policy.reset_memory()
+        nothing = np.zeros(self.world.num_slots, np.float32)
+        self._arrive(0, obs, nothing, nothing == 0, nothing != 0, None)
+
+    @torch.no_grad()
+    def collect(self) -> Rollout:
+        """Fill the experience with one rollout, continuing every episode where the last one left it."""
+        experience, policy = self.experience, self.policy
+        if experience.complete:
+            experience.carry_over()
+        if self.reset_memory_each_rollout:
+            policy.reset_memory()
+        episodes: list[Episode] = []
+        world_s = inference_s = 0.0
+        for t in range(experience.num_rows):
+            began = perf_counter()
+            if t in experience.state_rows and policy.has_memory():
+                experience.write_state(t, policy.memory.read(self._slots))
+            arrived = experience.arrival(t)
+            td = policy(TensorDict({**arrived, keys.SLOT_START: self._slot_start}, batch_size=[len(self._slots)]))
+            experience.write_action(t, td[keys.ACTIONS], td[keys.LOG_PROB], td[keys.VALUES])
+            actions = td[keys.ACTIONS].cpu().numpy()
+            acted = perf_counter()
+            obs, rewards, terminated, truncated, info = self.world.step(actions)
+            answered = perf_counter()
+            self._arrive(t + 1, obs, rewards, terminated, truncated, info["valid"])
+            self._value_cut_episodes(t + 1, info["final_obs"], terminated, truncated, info["valid"])
+            episodes += self.episodes.step(rewards, terminated | truncated, info["valid"])
+            world_s += answered - acted
+            inference_s += (acted - began) + (perf_counter() - answered)
+        experience.write_bootstrap(
+            value_of(policy, experience.arrival(experience.num_rows), policy.memory.read(self._slots))
+        )
+        first = experience.whole().first
+        return Rollout(episodes, world_s, inference_s, float(first.float().mean()), self._memory_norm())
+
+    def _arrive(
+        self,
+        t: int,
+        obs: np.ndarray,
+        rewards: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        valid: np.ndarray | None,
+    ) -> None:
+        arrived = {keys.OBS: obs, keys.REWARDS: rewards, keys.DONES: terminated, keys.TRUNCATEDS: truncated}
+        self.experience.write_arrival(t, arrived, valid=valid)
+
+    def _value_cut_episodes(
+        self, t: int, final_obs: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, valid: np.ndarray
+    ) -> None:
+        """A truncated episode's value goes on: V(final observation), seen with the memory of the episode that was cut."""
+        cut = truncated & ~terminated & valid
+        if not cut.any():
+            return
+        rows = torch.from_numpy(np.flatnonzero(cut)).to(self.experience.device)
+        arrived = self.experience.arrival(t, rows)
+        arrived[keys.OBS] = torch.from_numpy(final_obs[cut]).to(self.experience.device)
+        for key in (keys.DONES, keys.TRUNCATEDS):
+            arrived[key] = torch.zeros_like(arrived[key])  # the final observation opens no episode
+        values = value_of(self.policy, arrived, self.policy.memory.read(rows))
+        self.experience.write_final_values(t, values, rows)
+
+    def _memory_norm(self) -> float:
+        """Mean length of a slot's memory."""
+        leaves: tuple[Tensor, ...] = self.policy.memory.snapshot()
+        return float(torch.cat([leaf.flatten(2) for leaf in leaves], -1).norm(dim=-1).mean()) if leaves else 0.0

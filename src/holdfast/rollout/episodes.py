@@ -1,0 +1,48 @@
+"""Returns and lengths of finished episodes, per slot."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Episode:
+    slot: int
+    episode_return: float
+    length: int
+
+
+class EpisodeTracker:
+    """Sums rewards and steps of every slot until its episode ends."""
+
+    def __init__(self, num_slots: int, window: int = 100):
+        self._return = np.zeros(num_slots, np.float64)
+        self._length = np.zeros(num_slots, np.int64)
+        self.recent: deque[Episode] = deque(maxlen=window)
+        self.count = 0
+
+    def step(self, rewards: np.ndarray, ended: np.ndarray, valid: np.ndarray) -> list[Episode]:
+        """Add one transition of every slot; junk transitions belong to no episode. Returns the episodes that ended."""
+        self._return += np.where(valid, rewards, 0.0)
+        self._length += valid
+        if not ended.any():
+            return []
+        finished = []
+        for slot in np.flatnonzero(ended):
+            if valid[slot]:
+                finished.append(Episode(int(slot), float(self._return[slot]), int(self._length[slot])))
+            self._return[slot], self._length[slot] = 0.0, 0
+        self.recent.extend(finished)
+        self.count += len(finished)
+        return finished
+
+    @property
+    def mean_return(self) -> float | None:
+        return float(np.mean([e.episode_return for e in self.recent])) if self.recent else None
+
+    @property
+    def mean_length(self) -> float | None:
+        return float(np.mean([e.length for e in self.recent])) if self.recent else None

@@ -1,0 +1,183 @@
+"""Training, top to bottom: collect, learn, look, log, save."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import psutil
+import torch
+
+from holdfast.checkpoint import flatten_optimizer, save_checkpoint
+from holdfast.config.batches import BatchPlan, plan_batches
+from holdfast.config.settings import Settings
+from holdfast.envs import World, describe, make_world
+from holdfast.errors import SettingsError
+from holdfast.policies import Policy, make_policy
+from holdfast.ppo import Experience
+from holdfast.rollout import Collector, Rollout
+from holdfast.spec import WorldSpec, keys
+from holdfast.trainer.learner import Learner, Update
+from holdfast.trainer.progress import make_progress
+from holdfast.trainer.run_folder import RunFolder
+from holdfast.trainer.shapes import describe_update
+from holdfast.trainer.sinks import check_sinks, make_sinks
+from holdfast.trainer.watch import Watch
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    run: Path
+    summary: dict[str, Any]
+
+
+def train(settings: Settings) -> TrainResult:
+    """Train as the settings say. Whatever can be refused is refused before a worker or a file exists."""
+    spec = describe(settings.env)
+    plan = plan_batches(settings.trainer, settings.env.num_envs * spec.agents_per_env)
+    check_sinks(settings)
+    _set_up_torch(settings)
+    policy = make_policy(settings.policy, spec).to(settings.device)
+    policy.sampling.generator = torch.Generator(settings.device).manual_seed(settings.seed)
+    with (
+        make_world(settings.env, settings.trainer.num_workers) as world,
+        RunFolder.create(settings) as run,
+    ):
+        summary = _train(settings, spec, plan, policy, world, run)
+    return TrainResult(run.path, summary)
+
+
+def _train(
+    settings: Settings, spec: WorldSpec, plan: BatchPlan, policy: Policy, world: World, run: RunFolder
+) -> dict[str, Any]:
+    trainer = settings.trainer
+    experience = make_experience(settings, policy, plan, world.num_slots)
+    collector = Collector(world, policy, experience, trainer.reset_memory_each_rollout)
+    learner = Learner(policy, trainer, plan, torch.Generator().manual_seed(settings.seed))
+    watch = Watch(settings)
+    sinks = make_sinks(settings, run.path)
+    total = plan.updates * plan.batch_size
+    title = f"{run.path.name}  {spec.name}  {settings.policy.py_agent}/{settings.policy.core}  seed {settings.seed}"
+    process, began, worst_parity = psutil.Process(), perf_counter(), 0.0
+    collector.start(settings.seed)
+    with make_progress(settings.progress, title, total) as progress:
+        for update in range(1, plan.updates + 1):
+            update_began = perf_counter()
+            rollout = collector.collect()
+            learned = learner.update(experience, progress=(update - 1) / plan.updates)
+            absorb_observations(policy, experience)
+
+            seconds = perf_counter() - update_began
+            metrics = {
+                "update": update,
+                "agent_steps": update * plan.batch_size,
+                "wall_s": perf_counter() - began,
+                "sps": plan.batch_size / seconds,
+                **_figures(collector, rollout, learned, seconds),
+                "rss_mb": process.memory_info().rss / 2**20,
+            }
+            worst_parity = max(worst_parity, learned.parity.max_log_ratio)
+            run.log_metrics(metrics)
+            for sink in sinks:
+                sink.log(metrics, metrics["agent_steps"])
+            for warning in watch.look(learned.parity, metrics):
+                progress.message(warning)
+            if update == 1 and settings.debug.shapes:
+                for line in describe_update(policy, experience, learned):
+                    progress.message(line)
+            progress.update(metrics)
+            if update == plan.updates or (trainer.checkpoint_interval and update % trainer.checkpoint_interval == 0):
+                save(run.checkpoints, policy, learner, collector, spec, settings, update, metrics["agent_steps"])
+    for sink in sinks:
+        sink.close()
+    wall_s = perf_counter() - began
+    summary = {
+        "agent_steps": total,
+        "updates": plan.updates,
+        "wall_s": wall_s,
+        "sps": total / wall_s,
+        "episode_return_mean": collector.episodes.mean_return,
+        "episode_length_mean": collector.episodes.mean_length,
+        "episodes": collector.episodes.count,
+        "parity_max_abs_logratio": worst_parity,
+    }
+    run.write_summary(summary)
+    return summary
+
+
+def make_experience(settings: Settings, policy: Policy, plan: BatchPlan, num_slots: int) -> Experience:
+    actions = policy.spec.actions
+    return Experience(
+        {**policy.get_agent_experience_spec(), keys.ACTIONS: (actions.shape, actions.dtype)},
+        num_slots,
+        plan.horizon,
+        plan.segments_per_slot,
+        policy.state_shapes,
+        burn_in=settings.trainer.burn_in,
+        device=settings.device,
+        poison=settings.debug.poison,
+    )
+
+
+def absorb_observations(policy: Policy, experience: Experience) -> None:
+    """Between batches, and only there, running statistics may move."""
+    policy.absorb(experience.whole().arrivals[keys.OBS].flatten(0, 1))
+
+
+def save(
+    folder: Path,
+    policy: Policy,
+    learner: Learner,
+    collector: Collector,
+    spec: WorldSpec,
+    settings: Settings,
+    update: int,
+    agent_steps: int,
+) -> Path:
+    """Policy, optimiser, memory and random generators: what an exact resume will need of this process."""
+    optimizer, optimizer_facts = flatten_optimizer(learner.optimizer)
+    generator = policy.sampling.generator
+    assert generator is not None
+    tensors = {
+        "policy": {name: x.detach().contiguous() for name, x in policy.state_dict().items()},
+        "optimizer": optimizer,
+        "memory": {f"leaf_{i}": leaf.contiguous() for i, leaf in enumerate(policy.get_memory())},
+        "rng": {"sampling": generator.get_state(), "minibatches": learner.generator.get_state()},
+    }
+    facts = {
+        "update": update,
+        "agent_steps": agent_steps,
+        "episodes": collector.episodes.count,
+        "world": spec.to_json(),
+        "policy": settings.policy.model_dump(mode="json"),
+        "optimizer": optimizer_facts,
+    }
+    return save_checkpoint(folder, f"{update:08d}", tensors, facts)
+
+
+def _figures(collector: Collector, rollout: Rollout, learned: Update, seconds: float) -> dict[str, float | None]:
+    return {
+        "episode_return": collector.episodes.mean_return,
+        "episode_length": collector.episodes.mean_length,
+        "episodes": collector.episodes.count,
+        **learned.metrics,
+        "parity_max_abs_logratio": learned.parity.max_log_ratio,
+        "parity_max_abs_value": learned.parity.max_value,
+        "memory_norm": rollout.memory_norm,
+        "first_share": rollout.first_share,
+        "share_world": rollout.world_s / seconds,
+        "share_inference": rollout.inference_s / seconds,
+        "share_learning": 1.0 - (rollout.world_s + rollout.inference_s) / seconds,
+    }
+
+
+def _set_up_torch(settings: Settings) -> None:
+    try:
+        torch.empty(0, device=settings.device)
+    except (RuntimeError, AssertionError) as error:
+        raise SettingsError(f"device={settings.device} is not there: {str(error).splitlines()[0]}") from None
+    if settings.trainer.threads:
+        torch.set_num_threads(settings.trainer.threads)
+    torch.manual_seed(settings.seed)

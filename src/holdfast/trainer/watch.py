@@ -1,0 +1,63 @@
+"""Always-on watch over training health. It says what is wrong, and the likely cause, as early as it can be seen."""
+
+from __future__ import annotations
+
+from holdfast.config.settings import Settings
+from holdfast.trainer.learner import Parity
+
+PARITY_LIMIT = 1e-3
+
+
+class Watch:
+    """Looks at every update; each kind of trouble is reported once, and again when it has become ten times worse."""
+
+    def __init__(self, settings: Settings):
+        self.settings = settings
+        self._reported: dict[str, float] = {}
+
+    def look(self, parity: Parity, metrics: dict[str, float | None]) -> list[str]:
+        """Warnings for this update, usually none."""
+        warnings = []
+        if self._worse("parity", parity.max_log_ratio, PARITY_LIMIT):
+            warnings.append(
+                f"PARITY BREACH: replaying a stored step gives another probability than acting did "
+                f"(|log-ratio| {parity.max_log_ratio:.2g}, healthy is below 1e-5). {explain_parity(parity, self.settings)}"
+            )
+        recurrence, encoder = metrics.get("grad_norm_recurrence"), metrics.get("grad_norm_encoder")
+        if recurrence is not None and encoder and self._worse("gradient", recurrence / encoder, 1e3):
+            warnings.append(
+                f"The recurrence's gradient is {recurrence / encoder:.0f} times the encoder's: it is exploding through "
+                "time. A shorter trainer.horizon or smaller trainer.lr usually helps."
+            )
+        return warnings
+
+    def _worse(self, kind: str, value: float, limit: float) -> bool:
+        if not value > max(limit, 10 * self._reported.get(kind, 0.0)):
+            return False
+        self._reported[kind] = value
+        return True
+
+
+def explain_parity(parity: Parity, settings: Settings) -> str:
+    """Where in the segments the difference sits tells which bug it is."""
+    if settings.trainer.start_states == "zeros":
+        return "This is declared: trainer.start_states=zeros learns from blank memory what was lived with a full one."
+    wrong = parity.log_ratio > PARITY_LIMIT
+    after_first = parity.first.cumsum(0) > 0
+    at_first = parity.first
+    if (wrong & at_first).any():
+        return (
+            "It differs even on observations that open an episode, where memory is blank: likely dropout, batch statistics, "
+            "or a normaliser that moved between acting and learning."
+        )
+    if (wrong & ~after_first).any() and not (wrong & after_first).any():
+        return (
+            "It differs only before the first episode start of a segment: likely the memory a segment starts from is not "
+            "the one it was lived with (shifted by a step, of another slot, or wiped)."
+        )
+    if not (wrong & ~after_first).any():
+        return (
+            "It differs only after an episode start inside a segment: likely acting and learning reset memory at different "
+            "steps, or only part of it."
+        )
+    return "It differs along whole segments: likely acting and learning order time and slots differently."
