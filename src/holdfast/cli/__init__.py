@@ -1,0 +1,5 @@
+"""The command line: parse, call one function, print."""
+
+from holdfast.cli.app import main
+
+__all__ = ["main"]

@@ -33,13 +33,17 @@ def plan_batches(trainer: TrainerSettings, num_slots: int) -> BatchPlan:
     if batch_size % rollout:
         raise SettingsError(
             f"trainer.batch_size={batch_size}: needs a multiple of {rollout} ({num_slots} slots x horizon "
-            f"{horizon}), so that every slot gives whole segments. Nearest: {_multiples(batch_size, rollout)}."
+            f"{horizon}): whole segments of every slot. Nearest: {_multiples(batch_size, rollout)}."
         )
-    if trainer.burn_in and batch_size == rollout:
-        raise SettingsError(
-            f"trainer.burn_in={trainer.burn_in}: has no effect with one segment per slot, there is nothing before "
-            f"it in the batch. Set trainer.batch_size={2 * rollout} or more, or leave trainer.burn_in out."
-        )
+    for key, is_on in (
+        (f"trainer.burn_in={trainer.burn_in}", trainer.burn_in > 0),
+        ("trainer.start_states=refreshed", trainer.start_states == "refreshed"),
+    ):
+        if is_on and batch_size == rollout:
+            raise SettingsError(
+                f"{key}: has no effect with one segment per slot, as nothing comes before it in the batch.\n"
+                f"Set trainer.batch_size={2 * rollout} or more, or leave it out."
+            )
     segments = batch_size // horizon
     if trainer.minibatch_size is None:
         per_minibatch = _nearest_divisor(segments, segments / 4)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
 from holdfast.config.batches import size_problem
 from holdfast.config.describe import keys_of
@@ -49,6 +48,9 @@ NEEDS = (
     ),
     Needs(("trainer.value_clip",), lambda s: s.trainer.value_coef > 0, "trainer.value_coef above 0"),
     Needs(
+        ("trainer.target_kl",), lambda s: s.trainer.update_epochs > 1, "trainer.update_epochs of 2 or more"
+    ),
+    Needs(
         (
             "policy.memory_scope",
             "trainer.start_states",
@@ -61,47 +63,30 @@ NEEDS = (
 )
 
 
-def find_conflicts(settings: Settings, given: Collection[str] = ()) -> list[tuple[str, str]]:
+def find_conflicts(settings: Settings, given: Collection[str] = ()) -> Iterator[tuple[str, str]]:
     """(key, message) of everything that cannot work or would do nothing.
 
     A key that would do nothing is refused when a word gave it, or when it is not at its default: a complete
     settings file (the config.yaml of a run) names every key, and is good to start another run from.
     """
-    found = [
-        (key, f"{key}={value}: has no effect without {rule.wanted}. Add that, or leave {key} out.")
-        for rule in NEEDS
-        if not rule.holds(settings)
-        for key, value in ((key, _value(settings, key)) for key in rule.keys)
-        if key in given or value != keys_of(type(settings.env), type(settings.policy))[key].default
-    ]
+    keys = keys_of(type(settings.env), type(settings.policy))
+
+    def conflict(key: str, reason: str) -> tuple[str, str]:
+        return key, f"{key}={reduce(getattr, key.split('.'), settings)}: {reason}"
+
+    for rule in NEEDS:
+        for key in rule.keys if not rule.holds(settings) else ():
+            if key in given or reduce(getattr, key.split("."), settings) != keys[key].default:
+                yield conflict(key, f"has no effect without {rule.wanted}. Add that, or leave it out.")
+
     trainer, num_envs = settings.trainer, settings.env.num_envs
     if trainer.burn_in and trainer.start_states != "stored":
-        found.append(
-            (
-                "trainer.burn_in",
-                f"trainer.burn_in={trainer.burn_in}: needs trainer.start_states=stored, "
-                f"not {trainer.start_states}.",
-            )
-        )
+        yield conflict("trainer.burn_in", f"needs trainer.start_states=stored, not {trainer.start_states}.")
     if trainer.start_states == "refreshed" and trainer.update_epochs == 1:
-        found.append(
-            (
-                "trainer.start_states",
-                "trainer.start_states=refreshed: has no effect in a single epoch. "
-                "Set trainer.update_epochs to 2 or more, or use stored.",
-            )
-        )
+        reason = "has no effect in a single epoch. Set trainer.update_epochs to 2 or more, or use stored."
+        yield conflict("trainer.start_states", reason)
     if trainer.num_workers > num_envs:
-        found.append(
-            (
-                "trainer.num_workers",
-                f"trainer.num_workers={trainer.num_workers}: more workers than environments. "
-                f"Use at most env.num_envs={num_envs}, or raise that.",
-            )
-        )
+        yield conflict("trainer.num_workers", f"at most one per environment, and env.num_envs={num_envs}.")
     sizes = size_problem(trainer)
-    return found + ([sizes] if sizes else [])
-
-
-def _value(settings: Settings, key: str) -> Any:
-    return reduce(getattr, key.split("."), settings)
+    if sizes:
+        yield sizes

@@ -48,7 +48,7 @@ class Key:
 
 
 def describe_keys(env: str | None = None, py_agent: str | None = None) -> list[Key]:
-    """Every key, in the order of the schema; `env` (memory, gym, ...) and `py_agent` narrow it to one of each."""
+    """Every key in the schema's order; `env` (memory, gym, ...) and `py_agent` narrow it to one of each."""
     envs = {env: ENVS_BY_KIND[env]} if env else ENVS_BY_KIND
     policies = {py_agent: POLICIES_BY_NAME[py_agent]} if py_agent else POLICIES_BY_NAME
     return [
@@ -56,6 +56,28 @@ def describe_keys(env: str | None = None, py_agent: str | None = None) -> list[K
         *(key for kind, section in envs.items() for key in _walk(section, "env.", f"env={env_word(kind)}")),
         *(key for name, section in policies.items() for key in _walk(section, "policy.", f"py_agent={name}")),
     ]
+
+
+@cache
+def keys_by_name() -> dict[str, list[Key]]:
+    """Every key there is, in any world and any agent; several rows where several have one of that name."""
+    found: dict[str, list[Key]] = {}
+    for key in describe_keys():
+        found.setdefault(key.name, []).append(key)
+    return found
+
+
+@cache
+def groups() -> frozenset[str]:
+    """What stands before a dot in some key: trainer, trainer.schedule, env."""
+    names = [name.split(".") for name in keys_by_name()]
+    return frozenset(".".join(parts[:depth]) for parts in names for depth in range(1, len(parts)))
+
+
+@cache
+def mappings() -> tuple[str, ...]:
+    """Keys below which any key goes: env.kwargs."""
+    return tuple(name for name, rows in keys_by_name().items() if rows[0].kind == "mapping")
 
 
 @cache

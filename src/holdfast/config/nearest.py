@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
-from holdfast.config.describe import ENVS_BY_KIND, Key, describe_keys, env_word
+from holdfast.config.describe import ENVS_BY_KIND, Key, env_word, groups, keys_by_name
 from holdfast.config.settings import ENVS_BY_NAME, ENVS_BY_PREFIX, POLICIES_BY_NAME
 
 
@@ -17,28 +17,26 @@ def nearest(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | 
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """ " Did you mean X?", or nothing when nothing is near."""
+    """A sentence to append to a message; nothing when nothing is near."""
     found = nearest(name, candidates)
     return f" Did you mean {found}?" if found else ""
 
 
 def unknown_key(name: str, known: Collection[str], env: str, py_agent: str) -> str:
     """Why there is no key `name` with this world and agent (as the user wrote them)."""
-    everywhere: dict[str, list[Key]] = {}
-    for key in describe_keys():
-        everywhere.setdefault(key.name, []).append(key)
+    everywhere = keys_by_name()
     if name in everywhere:
         here = env if name.startswith("env.") else py_agent
         return f"{name} belongs to {_owners(everywhere[name])}; {here} does not have it."
-    if name in {
-        key.rsplit(".", depth)[0] for key in everywhere for depth in (1, 2) if key.count(".") >= depth
-    }:
+    if name in groups():
         inside = [key for key in known if key.startswith(f"{name}.")]
-        example = f", such as {inside[0]}=..." if inside else ""
+        example = f", such as {inside[0]}" if inside else ""
         return f"{name} is a group of keys: set one of them{example}."
-    meant = _same_ending(name, known) or nearest(name, known, 0.75) or _anywhere(name, everywhere)
+    meant = _meant(name, known) or _meant(name, everywhere) or _described(name, everywhere)
     if meant is None:
-        return f"unknown key {name}. `holdfast settings` lists every key."
+        group = name.rpartition(".")[0]
+        group = f" {group}" if group in groups() else ""
+        return f"unknown key {name}. `holdfast settings{group}` lists the keys there are."
     owner = "" if meant in known else f" It belongs to {_owners(everywhere[meant])}."
     return f"unknown key {name}. Did you mean {meant}?{owner}"
 
@@ -65,18 +63,29 @@ def unknown_agent(name: str) -> str:
     return f"no such agent.{did_you_mean(name, POLICIES_BY_NAME)}\nAgents: {', '.join(POLICIES_BY_NAME)}."
 
 
-def _same_ending(name: str, known: Collection[str]) -> str | None:
-    """total_timesteps for trainer.total_timesteps; a near ending counts only when nothing else is near."""
-    endings = [key for key in known if key.endswith(f".{name.rsplit('.', 1)[-1]}")]
-    return nearest(name, endings, 0.0)
+def _meant(name: str, keys: Collection[str]) -> str | None:
+    """A key whose last part is this, or near it in the same group, or near it anywhere.
+
+    The parts are compared on their own: `trainer.` in front of two names would make any two look alike.
+    """
+    group, _, last = name.rpartition(".")
+    same = nearest(name, [key for key in keys if _last(key) == last], 0.0)
+    near = nearest(last, [_last(key) for key in keys if key.rpartition(".")[0] == group])
+    if same or near:
+        return same or (f"{group}.{near}" if group else near)
+    anywhere = nearest(last, [_last(key) for key in keys], 0.75)
+    return next((key for key in keys if _last(key) == anywhere), None) or nearest(name, keys, 0.85)
 
 
-def _anywhere(name: str, everywhere: Collection[str]) -> str | None:
-    found = nearest(name, everywhere)
-    if found is None:
-        last = nearest(name.rsplit(".", 1)[-1], {key.rsplit(".", 1)[-1] for key in everywhere}, 0.75)
-        found = next((key for key in everywhere if last and key.rsplit(".", 1)[-1] == last), None)
-    return found
+def _described(name: str, everywhere: dict[str, list[Key]]) -> str | None:
+    """trainer.learning_rate -> trainer.lr, whose description says "learning rate"."""
+    words = _last(name).replace("_", " ").lower()
+    rows = (row for rows in everywhere.values() for row in rows)
+    return next((row.name for row in rows if len(words) > 5 and words in row.description.lower()), None)
+
+
+def _last(key: str) -> str:
+    return key.rpartition(".")[2]
 
 
 def _owners(keys: list[Key]) -> str:

@@ -29,44 +29,48 @@ class Section(BaseModel):
 
 class EnvSection(Section):
     num_envs: Count = Field(
-        64, le=65536, description="environments; slots = num_envs x agents per environment"
+        default=64, le=65536, description="environments; slots = num_envs x agents per environment"
     )
 
 
 class MemoryEnv(EnvSection):
-    name: Literal["memory"] = Field("memory", description="T-mazes: a cue at the start says which door pays")
-    num_envs: Count = Field(8, le=65536, description="environments; slots = num_envs x rooms")
-    rooms: Count = Field(8, le=64, description="sealed mazes (one agent each) per environment")
-    corridor: Count = Field(3, le=200, description="steps between the cue and the doors")
-    window: Literal[3, 5, 7, 9, 11, 13, 15] = Field(3, description="side of the square an agent sees")
+    name: Literal["memory"] = Field(
+        default="memory", description="T-mazes: a cue at the start says which door pays"
+    )
+    num_envs: Count = Field(default=8, le=65536, description="environments; slots = num_envs x rooms")
+    rooms: Count = Field(default=8, le=64, description="sealed mazes (one agent each) per environment")
+    corridor: Count = Field(default=3, le=200, description="steps between the cue and the doors")
+    window: Literal[3, 5, 7, 9, 11, 13, 15] = Field(default=3, description="side of the square an agent sees")
 
 
 class CollectEnv(EnvSection):
-    name: Literal["collect"] = Field("collect", description="agents gather hearts from mines")
-    num_envs: Count = Field(16, le=65536, description="environments; slots = num_envs x agents")
-    agents: Count = Field(2, le=64, description="agents per environment")
-    size: int = Field(9, ge=5, le=100, description="side of the map, walls included")
-    mines: Count = Field(8, le=1000, description="mines, one heart each")
-    max_steps: Count = Field(32, le=100_000, description="steps per episode")
-    window: Literal[3, 5, 7, 9, 11, 13, 15] = Field(7, description="side of the square an agent sees")
-    desync: bool = Field(False, description="end each environment's first episode at a random step")
+    name: Literal["collect"] = Field(default="collect", description="agents gather hearts from mines")
+    num_envs: Count = Field(default=16, le=65536, description="environments; slots = num_envs x agents")
+    agents: Count = Field(default=2, le=64, description="agents per environment")
+    size: int = Field(default=9, ge=5, le=100, description="side of the map, walls included")
+    mines: Count = Field(default=8, le=1000, description="mines, one heart each")
+    max_steps: Count = Field(default=32, le=100_000, description="steps per episode")
+    window: Literal[3, 5, 7, 9, 11, 13, 15] = Field(default=7, description="side of the square an agent sees")
+    desync: bool = Field(default=False, description="end each environment's first episode at a random step")
 
 
 class ArenaEnv(EnvSection):
-    name: Literal["arena"] = Field("arena", description="mine -> generator -> altar, rewards shaped")
-    num_envs: Count = Field(4, le=65536, description="environments; slots = num_envs x agents")
-    agents: Count = Field(24, le=200, description="agents per environment")
-    size: int = Field(25, ge=8, le=200, description="side of the map, walls included")
-    mines: Count = Field(10, le=1000, description="mines, which give ore")
-    generators: Count = Field(5, le=1000, description="generators, which turn ore into a battery")
-    altars: Count = Field(5, le=1000, description="altars, which turn a battery into a heart")
-    max_steps: Count = Field(1000, le=1_000_000, description="steps per episode")
-    window: Literal[3, 5, 7, 9, 11, 13, 15] = Field(11, description="side of the square an agent sees")
-    num_tokens: Count = Field(200, le=1000, description="most tokens in one observation")
-    shaped: bool = Field(
-        True, description="holding an ore or a battery is worth a little on the way to a heart"
+    name: Literal["arena"] = Field(default="arena", description="mine -> generator -> altar, rewards shaped")
+    num_envs: Count = Field(default=4, le=65536, description="environments; slots = num_envs x agents")
+    agents: Count = Field(default=24, le=200, description="agents per environment")
+    size: int = Field(default=25, ge=8, le=200, description="side of the map, walls included")
+    mines: Count = Field(default=10, le=1000, description="mines, which give ore")
+    generators: Count = Field(default=5, le=1000, description="generators, which turn ore into a battery")
+    altars: Count = Field(default=5, le=1000, description="altars, which turn a battery into a heart")
+    max_steps: Count = Field(default=1000, le=1_000_000, description="steps per episode")
+    window: Literal[3, 5, 7, 9, 11, 13, 15] = Field(
+        default=11, description="side of the square an agent sees"
     )
-    desync: bool = Field(True, description="end each environment's first episode at a random step")
+    num_tokens: Count = Field(default=200, le=1000, description="most tokens in one observation")
+    shaped: bool = Field(
+        default=True, description="holding an ore or a battery is worth a little on the way to a heart"
+    )
+    desync: bool = Field(default=True, description="end each environment's first episode at a random step")
 
 
 class GymEnv(EnvSection):
@@ -75,11 +79,11 @@ class GymEnv(EnvSection):
         description="a Gymnasium environment, one slot each",
         json_schema_extra=allowed("gym:NAME, such as gym:CartPole-v1"),
     )
-    num_envs: Count = Field(16, le=65536, description="environments, one slot each")
+    num_envs: Count = Field(default=16, le=65536, description="environments, one slot each")
     hide: list[Annotated[int, Field(ge=0)]] = Field(
-        [], description="entries of a vector observation to leave out"
+        default=[], description="entries of a vector observation to leave out"
     )
-    kwargs: dict[str, Any] = Field({}, description="keyword arguments for gymnasium.make")
+    kwargs: dict[str, Any] = Field(default={}, description="keyword arguments for gymnasium.make")
 
 
 class GymVectorEnv(EnvSection):
@@ -89,9 +93,9 @@ class GymVectorEnv(EnvSection):
         json_schema_extra=allowed("gymvec:NAME, such as gymvec:CartPole-v1"),
     )
     hide: list[Annotated[int, Field(ge=0)]] = Field(
-        [], description="entries of a vector observation to leave out"
+        default=[], description="entries of a vector observation to leave out"
     )
-    kwargs: dict[str, Any] = Field({}, description="keyword arguments for gymnasium.make_vec")
+    kwargs: dict[str, Any] = Field(default={}, description="keyword arguments for gymnasium.make_vec")
 
 
 class PettingZooEnv(EnvSection):
@@ -100,8 +104,8 @@ class PettingZooEnv(EnvSection):
         description="module of a PettingZoo parallel environment",
         json_schema_extra=allowed("pettingzoo:MODULE, such as pettingzoo:mpe2.simple_spread_v3"),
     )
-    num_envs: Count = Field(8, le=65536, description="environments; slots = num_envs x agents")
-    kwargs: dict[str, Any] = Field({}, description="keyword arguments for parallel_env")
+    num_envs: Count = Field(default=8, le=65536, description="environments; slots = num_envs x agents")
+    kwargs: dict[str, Any] = Field(default={}, description="keyword arguments for parallel_env")
 
 
 ENVS_BY_NAME: dict[str, type[EnvSection]] = {"memory": MemoryEnv, "collect": CollectEnv, "arena": ArenaEnv}
@@ -135,31 +139,39 @@ class PolicySection(Section):
     """What every agent understands. None means: the agent's own size."""
 
     core: Literal["lstm", "gru", "none"] = Field(
-        "lstm", description="the recurrent cell; none is a memoryless control"
+        default="lstm", description="the recurrent cell; none is a memoryless control"
     )
-    hidden: int | None = Field(None, ge=1, le=8192, description="width of the memory (None: the agent's own)")
-    layers: int | None = Field(None, ge=1, le=16, description="layers of the memory (None: the agent's own)")
+    hidden: int | None = Field(
+        default=None, ge=1, le=8192, description="width of the memory (None: the agent's own)"
+    )
+    layers: int | None = Field(
+        default=None, ge=1, le=16, description="layers of the memory (None: the agent's own)"
+    )
     memory_scope: Literal["episode", "lifetime"] = Field(
-        "episode", description="lifetime keeps memory across episode ends on purpose (meta-learning)"
+        default="episode", description="lifetime keeps memory across episode ends on purpose (meta-learning)"
     )
-    compile: bool = Field(False, description="torch.compile the policy around its recurrence")
+    compile: bool = Field(default=False, description="torch.compile the policy around its recurrence")
 
 
 class FastPolicy(PolicySection):
-    py_agent: Literal["fast"] = Field("fast", description="grid window as a picture, two convolutions")
+    py_agent: Literal["fast"] = Field(
+        default="fast", description="grid window as a picture, two convolutions"
+    )
 
 
 class BoxPolicySettings(PolicySection):
-    py_agent: Literal["box"] = Field("box", description="a plain MLP encoder for vectors and symbols")
+    py_agent: Literal["box"] = Field(default="box", description="a plain MLP encoder for vectors and symbols")
     encoder: list[Annotated[int, Field(ge=1, le=8192)]] = Field(
-        [64, 64], description="widths of the encoder MLP"
+        default=[64, 64], description="widths of the encoder MLP"
     )
-    heads: list[Annotated[int, Field(ge=1, le=8192)]] = Field([64], description="widths of each head's MLP")
+    heads: list[Annotated[int, Field(ge=1, le=8192)]] = Field(
+        default=[64], description="widths of each head's MLP"
+    )
     normalize_obs: bool = Field(
-        True, description="running mean and variance of observations, moved between batches"
+        default=True, description="running mean and variance of observations, moved between batches"
     )
     log_std: float = Field(
-        0.0, ge=-5.0, le=2.0, description="log of the first standard deviation of Box actions"
+        default=0.0, ge=-5.0, le=2.0, description="log of the first standard deviation of Box actions"
     )
 
 
@@ -175,124 +187,136 @@ PolicySettings = Annotated[
 
 
 class Schedule(Section):
-    kind: Literal["constant", "linear", "cosine"] = Field("constant", description="shape over the whole run")
-    end: NonNegative = Field(0.0, description="value at the end of the run (linear, cosine)")
+    kind: Literal["constant", "linear", "cosine"] = Field(
+        default="constant", description="shape over the whole run"
+    )
+    end: NonNegative = Field(default=0.0, description="value at the end of the run (linear, cosine)")
 
 
 class Schedules(Section):
-    lr: Schedule = Field(Schedule(), description="of trainer.lr")
-    entropy_coef: Schedule = Field(Schedule(), description="of trainer.entropy_coef")
-    clip: Schedule = Field(Schedule(), description="of trainer.clip")
+    lr: Schedule = Field(default=Schedule(), description="of trainer.lr")
+    entropy_coef: Schedule = Field(default=Schedule(), description="of trainer.entropy_coef")
+    clip: Schedule = Field(default=Schedule(), description="of trainer.clip")
 
 
 class Prioritized(Section):
     alpha: Unit = Field(
-        0.0, description="0: every segment once per epoch; 1: drawn in proportion to |advantage|"
+        default=0.0, description="0: every segment once per epoch; 1: drawn in proportion to |advantage|"
     )
     beta: Unit = Field(
-        0.6, description="how much importance weights undo the drawing, at the start (1 at the end)"
+        default=0.6, description="how much importance weights undo the drawing, at the start (1 at the end)"
     )
 
 
 class TrainerSettings(Section):
     total_timesteps: Count = Field(
-        300_000, le=10**15, description="agent steps to collect, rounded up to whole batches"
+        default=300_000, le=10**15, description="agent steps to collect, rounded up to whole batches"
     )
-    num_workers: int = Field(0, ge=0, le=512, description="processes that step worlds; 0 steps them here")
-    horizon: Count = Field(16, le=65536, description="steps per segment, the length gradients reach back")
+    num_workers: int = Field(
+        default=0, ge=0, le=512, description="processes that step worlds; 0 steps them here"
+    )
+    horizon: Count = Field(
+        default=16, le=65536, description="steps per segment, the length gradients reach back"
+    )
     batch_size: Count | None = Field(
-        None, le=2**31, description="agent steps per update (None: slots x horizon)"
+        default=None, le=2**31, description="agent steps per update (None: slots x horizon)"
     )
     minibatch_size: Count | None = Field(
-        None, le=2**31, description="agent steps per gradient step (None: batch_size / 4)"
+        default=None, le=2**31, description="agent steps per gradient step (None: batch_size / 4)"
     )
-    update_epochs: Count = Field(1, le=100, description="passes over each batch")
+    update_epochs: Count = Field(default=1, le=100, description="passes over each batch")
 
-    lr: Positive = Field(1e-3, le=10.0, description="learning rate of Adam")
-    adam_eps: Positive = Field(1e-8, le=1.0, description="epsilon of Adam")
-    gamma: Unit = Field(0.977, description="discount")
-    gae_lambda: Unit = Field(0.916, description="lambda of GAE and V-trace")
-    advantage: Literal["gae", "vtrace"] = Field("gae", description="how advantages are estimated")
-    vtrace_rho: Positive = Field(1.0, description="largest importance weight of a step's own error (vtrace)")
-    vtrace_c: Positive = Field(1.0, description="largest importance weight of later errors (vtrace)")
-    clip: Positive = Field(0.1, description="PPO clip of the probability ratio")
-    value_clip: NonNegative = Field(
-        0.1, description="clip of the value's move from its stored value; 0 switches it off"
+    lr: float = Field(default=1e-3, gt=0.0, le=10.0, description="learning rate of Adam")
+    adam_eps: float = Field(default=1e-8, gt=0.0, le=1.0, description="epsilon of Adam")
+    gamma: Unit = Field(default=0.977, description="discount")
+    gae_lambda: Unit = Field(default=0.916, description="lambda of GAE and V-trace")
+    advantage: Literal["gae", "vtrace"] = Field(default="gae", description="how advantages are estimated")
+    vtrace_rho: Positive = Field(
+        default=1.0, description="largest importance weight of a step's own error (vtrace)"
     )
-    value_coef: NonNegative = Field(0.44, description="weight of the value loss")
-    entropy_coef: NonNegative = Field(0.0021, description="weight of the entropy bonus")
-    max_grad_norm: NonNegative = Field(0.5, description="largest gradient norm; 0 switches clipping off")
+    vtrace_c: Positive = Field(default=1.0, description="largest importance weight of later errors (vtrace)")
+    clip: Positive = Field(default=0.1, description="PPO clip of the probability ratio")
+    value_clip: NonNegative = Field(
+        default=0.1, description="clip of the value's move from its stored value; 0 switches it off"
+    )
+    value_coef: NonNegative = Field(default=0.44, description="weight of the value loss")
+    entropy_coef: NonNegative = Field(default=0.0021, description="weight of the entropy bonus")
+    max_grad_norm: NonNegative = Field(
+        default=0.5, description="largest gradient norm; 0 switches clipping off"
+    )
     normalize_advantage: bool = Field(
-        True, description="zero mean and unit variance of advantages per minibatch"
+        default=True, description="zero mean and unit variance of advantages per minibatch"
     )
     target_kl: NonNegative = Field(
-        0.0, description="stop a batch's epochs when the mean KL passes this; 0 never stops"
+        default=0.0, description="stop a batch's epochs when the mean KL passes this; 0 never stops"
     )
     reward_scale: Positive = Field(
-        1.0, description="factor on rewards for learning; reported returns stay unscaled"
+        default=1.0, description="factor on rewards for learning; reported returns stay unscaled"
     )
-    l2_init: NonNegative = Field(0.0, description="pull of the weights towards their first values")
+    l2_init: NonNegative = Field(default=0.0, description="pull of the weights towards their first values")
     weight_clip: NonNegative = Field(
-        0.0, description="largest weight, as a multiple of the layer's largest first weight"
+        default=0.0, description="largest weight, as a multiple of the layer's largest first weight"
     )
-    prioritized: Prioritized = Field(Prioritized(), description="prioritised segment sampling")
-    schedule: Schedules = Field(Schedules(), description="how rates change over the run")
+    prioritized: Prioritized = Field(default=Prioritized(), description="prioritised segment sampling")
+    schedule: Schedules = Field(default=Schedules(), description="how rates change over the run")
 
     start_states: Literal["stored", "zeros", "refreshed"] = Field(
-        "stored",
+        default="stored",
         description="memory a segment is learned from: as lived, zeros, or recomputed for each later epoch",
     )
     burn_in: int = Field(
-        0,
+        default=0,
         ge=0,
         le=65536,
         description="steps before a segment replayed without gradient to warm its memory up",
     )
-    reset_memory_each_rollout: bool = Field(False, description="wipe all memory before every rollout")
+    reset_memory_each_rollout: bool = Field(default=False, description="wipe all memory before every rollout")
 
     checkpoint_interval: int = Field(
-        50, ge=0, le=10**9, description="updates between checkpoints; 0 saves only at the end"
+        default=50, ge=0, le=10**9, description="updates between checkpoints; 0 saves only at the end"
     )
-    threads: int = Field(0, ge=0, le=1024, description="torch threads; 0 takes all cores of this process")
+    threads: int = Field(
+        default=0, ge=0, le=1024, description="torch threads; 0 takes all cores of this process"
+    )
 
 
 class DebugSettings(Section):
-    shapes: bool = Field(False, description="log tensor shapes and memory through the first update")
+    shapes: bool = Field(default=False, description="log tensor shapes and memory through the first update")
     poison: bool = Field(
-        False, description="fill experience with NaN before every rollout, so unwritten rows show"
+        default=False, description="fill experience with NaN before every rollout, so unwritten rows show"
     )
 
 
 class Settings(Section):
     run: str = Field(
-        "",
+        default="",
         max_length=200,
         pattern=r"^([A-Za-z0-9_-][A-Za-z0-9._-]*)?$",
         description="name of the run folder (empty: made from settings, seed and time)",
         json_schema_extra=allowed("letters, digits and . _ - (at most 200, not starting with a dot)"),
     )
     runs_dir: str = Field(
-        "runs",
+        default="runs",
         max_length=1000,
         pattern=r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$",
         description="folder that holds run folders",
         json_schema_extra=allowed("the path of a folder, without control characters"),
     )
-    seed: int = Field(0, ge=0, le=2**31 - 1, description="seed of weights, sampling and worlds")
+    seed: int = Field(default=0, ge=0, le=2**31 - 1, description="seed of weights, sampling and worlds")
     device: str = Field(
-        "cpu",
+        default="cpu",
         pattern=r"^[a-z]+(:[0-9]{1,3})?$",
         description="torch device that holds policy and experience",
         json_schema_extra=allowed("a torch device, such as cpu, cuda or cuda:1"),
     )
-    env: EnvSettings = Field(MemoryEnv(), description="the world")
-    policy: PolicySettings = Field(FastPolicy(), description="the agent's own settings")
-    trainer: TrainerSettings = Field(TrainerSettings(), description="collection and learning")
+    env: EnvSettings = Field(default=MemoryEnv(), description="the world")
+    policy: PolicySettings = Field(default=FastPolicy(), description="the agent's own settings")
+    trainer: TrainerSettings = Field(default=TrainerSettings(), description="collection and learning")
     progress: Literal["auto", "bars", "lines", "off"] = Field(
-        "auto", description="progress view; auto: bars in a terminal"
+        default="auto", description="progress view; auto: bars in a terminal"
     )
     tensorboard: Literal["on", "off"] = Field(
-        "off", description="also write TensorBoard events into the run folder"
+        default="off", description="also write TensorBoard events into the run folder"
     )
-    wandb: Literal["on", "offline", "off"] = Field("off", description="also log to Weights & Biases")
-    debug: DebugSettings = Field(DebugSettings(), description="looking inside")
+    wandb: Literal["on", "offline", "off"] = Field(default="off", description="also log to Weights & Biases")
+    debug: DebugSettings = Field(default=DebugSettings(), description="looking inside")

@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from holdfast.config.describe import Key
 
 MAX_DEPTH = 20
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml where PyYAML was built with it
 _NOTHING = ("none", "null", "~")
 _AS_SWITCH = {"true": "on", "yes": "on", "false": "off", "no": "off"}
 
@@ -69,22 +70,25 @@ def parse_yaml(text: str) -> Any:
     return tree["value"]
 
 
-def check_yaml(text: str) -> None:
+def check_yaml(text: str) -> bool:
     """Refuse what settings never need and a hostile file would use: references, aliases, tags, deep nests.
 
+    True if the text is a mapping.
     Looks at parser events, before anything is built: an alias bomb or a million nested lists cost nothing.
     """
-    depth = 0
+    depth, root = 0, None
     try:
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        for event in yaml.parse(text, Loader=_LOADER):
+            root = root or (event if isinstance(event, yaml.NodeEvent) else None)
             where = f"Line {event.start_mark.line + 1}"
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_DEPTH:
                 raise ValueError(f"{where}: nested deeper than {MAX_DEPTH} levels")
             if isinstance(event, yaml.AliasEvent):
                 raise ValueError(f"{where}: aliases (*{event.anchor}) are not used in settings")
-            if getattr(event, "tag", None) not in (None, "!"):
-                raise ValueError(f"{where}: tags ({event.tag}) are not used in settings")
+            tag = getattr(event, "tag", None)
+            if tag not in (None, "!"):
+                raise ValueError(f"{where}: tags ({printable(tag)}) are not used in settings")
             if isinstance(event, yaml.ScalarEvent) and "${" in event.value:
                 found = printable(event.value, 40)
                 raise ValueError(
@@ -92,6 +96,7 @@ def check_yaml(text: str) -> None:
                 )
     except yaml.YAMLError as error:
         raise ValueError(explain_yaml(error)) from error
+    return isinstance(root, yaml.MappingStartEvent)
 
 
 def explain_yaml(error: Exception) -> str:

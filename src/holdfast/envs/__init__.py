@@ -1,4 +1,4 @@
-"""Worlds as slots: Gymnasium, its vector environments, PettingZoo and MettaGrid behind one contract, in one process or many."""
+"""Worlds as slots: Gymnasium, PettingZoo and MettaGrid behind one contract, in one process or many."""
 
 from holdfast.envs.make import describe, make_world
 from holdfast.envs.world import Buffers, World, episode_seed

@@ -32,9 +32,9 @@ def last_lines(error: BaseException, count: int = 4) -> str:
     return "\n".join([line for line in lines if line.strip(" ^~")][-count:])
 
 
-def span(numbers: range) -> str:
-    """'3' or '3 to 7'."""
-    return str(numbers.start) if len(numbers) == 1 else f"{numbers.start} to {numbers.stop - 1}"
+def numbered(noun: str, numbers: range) -> str:
+    """'slot 3' or 'slots 3 to 7'."""
+    return f"{noun} {numbers[0]}" if len(numbers) == 1 else f"{noun}s {numbers[0]} to {numbers[-1]}"
 
 
 def _origin(error: Exception) -> str:

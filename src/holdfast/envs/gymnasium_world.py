@@ -25,7 +25,7 @@ def describe_gym(settings: GymEnv) -> WorldSpec:
 
 
 class GymWorld(World):
-    """Episode k of environment i starts from `episode_seed(seed, i, k)` and so depends on nothing before it."""
+    """Episode k of environment i starts from `episode_seed(seed, i, k)`: nothing before it matters."""
 
     def __init__(self, settings: GymEnv, env_ids: range, buffers: Buffers | None = None):
         self._envs: list[gymnasium.Env] = []
@@ -57,13 +57,14 @@ class GymWorld(World):
         actions = self._writer.write(b.actions)
         row = 0
         try:
-            for row, env in enumerate(self._envs):
-                obs, reward, terminated, truncated, _ = env.step(actions[row])
+            for row, (env, action) in enumerate(zip(self._envs, actions, strict=True)):
+                obs, reward, terminated, truncated, _ = env.step(action)
                 try:
                     b.rewards[row], b.terminated[row], b.truncated[row] = reward, terminated, truncated
                 except (TypeError, ValueError) as error:
                     raise BadValue(
-                        f"reward {reward!r}, terminated {terminated!r}, truncated {truncated!r}, not single numbers,"
+                        f"reward {reward!r}, terminated {terminated!r}, truncated {truncated!r}, "
+                        "not a number and two flags,"
                     ) from error
                 if terminated or truncated:
                     read(obs, self._final_obs[row])
@@ -93,7 +94,7 @@ class GymWorld(World):
 
 
 def make_env(settings: GymEnv) -> gymnasium.Env:
-    """One environment with its time limit; SettingsError when there is none of that name or it cannot be made."""
+    """One environment with its time limit; SettingsError when there is none or it cannot be made."""
     env_id = settings.name.removeprefix("gym:")
     try:
         return gymnasium.make(env_id, **{"disable_env_checker": True, **settings.kwargs})

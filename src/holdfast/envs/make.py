@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from holdfast.config.settings import EnvSection, GymEnv, GymVectorEnv, PettingZooEnv
+from holdfast.config.settings import (
+    ArenaEnv,
+    CollectEnv,
+    EnvSection,
+    GymEnv,
+    GymVectorEnv,
+    MemoryEnv,
+    PettingZooEnv,
+)
 from holdfast.envs.world import Buffers, World
 from holdfast.errors import SettingsError
 from holdfast.spec import WorldSpec
@@ -15,9 +23,9 @@ def make_world(settings: EnvSection, num_workers: int = 0, env_ids: range | None
         return build(settings, env_ids)
     if isinstance(settings, GymVectorEnv):
         raise SettingsError(
-            f"trainer.num_workers={num_workers} with env={settings.name}: a vector environment draws all its episodes "
-            "from one generator,\nso results would depend on the number of workers. Use trainer.num_workers=0, or "
-            f"env=gym:{settings.name.removeprefix('gymvec:')}."
+            f"trainer.num_workers={num_workers} with env={settings.name}: a vector environment draws its "
+            "episodes from one generator,\nso results would depend on the number of workers. "
+            f"Use trainer.num_workers=0, or env=gym:{settings.name.removeprefix('gymvec:')}."
         )
     from holdfast.envs.workers import WorkerWorld
 
@@ -38,13 +46,14 @@ def build(settings: EnvSection, env_ids: range, buffers: Buffers | None = None) 
         from holdfast.envs.vector_world import make_vector_world
 
         return make_vector_world(settings, env_ids)
+    assert isinstance(settings, MemoryEnv | CollectEnv | ArenaEnv)
     from holdfast.envs.mettagrid import MettaGridWorld
 
     return MettaGridWorld(settings, env_ids, buffers)
 
 
 def describe(settings: EnvSection) -> WorldSpec:
-    """What a policy may know about the world; SettingsError when there is no such world or it is not supported."""
+    """What a policy may know about the world; SettingsError when there is none or it is not supported."""
     if isinstance(settings, GymEnv):
         from holdfast.envs.gymnasium_world import describe_gym
 
@@ -57,6 +66,7 @@ def describe(settings: EnvSection) -> WorldSpec:
         from holdfast.envs.vector_world import describe_vector
 
         return describe_vector(settings)
+    assert isinstance(settings, MemoryEnv | CollectEnv | ArenaEnv)
     from holdfast.envs.mettagrid import describe as describe_mettagrid
 
     return describe_mettagrid(settings)

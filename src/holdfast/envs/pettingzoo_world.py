@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from holdfast.config.settings import PettingZooEnv
-from holdfast.envs.failures import BadValue, describe_error, environment_error, span
+from holdfast.envs.failures import BadValue, describe_error, environment_error, numbered
 from holdfast.envs.spaces import action_writer, obs_reader
 from holdfast.envs.world import Buffers, World, episode_seed
 from holdfast.errors import HoldfastError, SettingsError
@@ -71,7 +71,9 @@ class PettingZooWorld(World):
         b, env = self.buffers, self._envs[index]
         slots = self._slots(index)
         acting = {
-            agent: actions[slot] for agent, slot in zip(self._agents, slots, strict=True) if self._present[slot]
+            agent: actions[slot]
+            for agent, slot in zip(self._agents, slots, strict=True)
+            if self._present[slot]
         }
         obs, rewards, terminated, truncated, _ = env.step(acting)
         listed = set(env.agents)
@@ -79,14 +81,20 @@ class PettingZooWorld(World):
             ended, cut = bool(terminated.get(agent)), bool(truncated.get(agent))
             stays = agent in listed and not ended and not cut
             if agent in acting:
-                b.rewards[slot] = _of(rewards, agent, "reward")
-                b.terminated[slot], b.truncated[slot], b.valid[slot] = ended, cut or not (stays or ended), True
+                reward = _of(rewards, agent, "reward")
+                try:
+                    b.rewards[slot] = reward
+                except (TypeError, ValueError) as error:
+                    raise BadValue(f"reward {reward!r} for {agent!r}, not a number,") from error
+                b.terminated[slot], b.truncated[slot] = ended, cut or not (stays or ended)
+                b.valid[slot] = True
                 self._reader.read(_of(obs, agent, "observation"), b.obs[slot, ...])
                 if not stays:
                     b.final_obs[slot] = b.obs[slot]
             else:
                 stays = stays and agent in obs  # it came back, or came late
-                b.rewards[slot], b.terminated[slot], b.truncated[slot], b.valid[slot] = 0.0, False, stays, False
+                b.rewards[slot], b.terminated[slot], b.truncated[slot] = 0.0, False, stays
+                b.valid[slot] = False
                 if stays:
                     self._reader.read(obs[agent], b.obs[slot, ...])
             self._present[slot] = stays
@@ -122,7 +130,7 @@ class PettingZooWorld(World):
     def _failure(self, index: int, doing: str, error: Exception) -> HoldfastError:
         env_id, count = self.env_ids[index], len(self._agents)
         slots = range(env_id * count, (env_id + 1) * count)
-        where = f"environment {env_id} (slots {span(slots)})"
+        where = f"environment {env_id} ({numbered('slot', slots)})"
         return environment_error(self.world_spec.name, where, doing, error)
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -142,8 +150,8 @@ def make_env(settings: PettingZooEnv) -> Any:
         ) from error
     if not hasattr(module, "parallel_env"):
         raise SettingsError(
-            f"env={settings.name}: the module {module_name!r} has no parallel_env(); environments with only the "
-            "turn-based env() are not supported."
+            f"env={settings.name}: the module {module_name!r} has no parallel_env(); environments that are "
+            "only turn-based are not supported."
         )
     try:
         return module.parallel_env(**settings.kwargs)
@@ -174,8 +182,8 @@ def _spec(settings: PettingZooEnv, env: Any) -> WorldSpec:
         for kind, space_of in (("observation", env.observation_space), ("action", env.action_space)):
             if space_of(agent) != space_of(first):
                 raise SettingsError(
-                    f"{settings.name}: {first} and {agent} have different {kind} spaces: {space_of(first)} and "
-                    f"{space_of(agent)}.\nOne policy plays all agents, so their spaces have to be equal."
+                    f"{settings.name}: {first} and {agent} have different {kind} spaces: {space_of(first)} "
+                    f"and {space_of(agent)}.\nOne policy plays all agents, so their spaces have to be equal."
                 )
     return WorldSpec(
         name=settings.name,

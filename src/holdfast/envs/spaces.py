@@ -1,6 +1,6 @@
 """Gymnasium spaces to our specs, and the two translations that follow: observations in, actions out.
 
-A reader or writer is built once per world. `lead` is () for one environment's values and (N,) for a batch of N.
+A reader or writer is built once per world. `lead` is () for the values of one slot and (N,) for a batch of N.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from holdfast.spec import (
 class ObsReader(Protocol):
     """Checks an observation against its space and copies it, so an environment may reuse its arrays."""
 
-    spec: ObsSpec
+    @property
+    def spec(self) -> ObsSpec: ...
 
     def read(self, obs: Any, out: np.ndarray) -> None:
         """Write obs into out [*lead, *spec.shape]; BadValue when obs is not what the space promised."""
@@ -39,7 +40,8 @@ class ObsReader(Protocol):
 class ActionWriter(Protocol):
     """Turns rows of our action array into actions in the environment's own form."""
 
-    spec: ActionSpec
+    @property
+    def spec(self) -> ActionSpec: ...
 
     def write(self, actions: np.ndarray) -> np.ndarray:
         """actions [N, *spec.shape] -> a new array [N, *the environment's action shape]."""
@@ -82,11 +84,13 @@ class BoxReader:
             size = shape[0]
             if hide[-1] >= size:
                 raise SettingsError(
-                    f"env.hide={hide}: {world} shows {size} numbers, so entries 0 to {size - 1} can be hidden."
+                    f"env.hide={hide}: {world} shows {size} numbers; allowed are entries 0 to {size - 1}."
                 )
             keep = np.array([entry for entry in range(size) if entry not in hide], dtype=np.int64)
             if not len(keep):
-                raise SettingsError(f"env.hide={hide} hides all {size} numbers of {world}; leave at least one.")
+                raise SettingsError(
+                    f"env.hide={hide} hides all {size} numbers of {world}; leave at least one."
+                )
             shape = (len(keep),)
         self.spec = BoxObs(shape, _stored_dtype(space))
         self._keep = keep
@@ -108,6 +112,9 @@ class DiscreteReader:
         self._lead = lead
 
     def read(self, obs: Any, out: np.ndarray) -> None:
+        if not self._lead and isinstance(obs, int | np.integer) and 0 <= obs - self._start < self.spec.n:
+            out[...] = obs - self._start
+            return
         values = _checked(obs, self._lead, "int64") - self._start
         if values.min() < 0 or values.max() >= self.spec.n:
             last = self._start + self.spec.n - 1
@@ -135,7 +142,9 @@ class DictReader:
         for key, part in self._parts:
             if key not in obs:
                 raise BadValue(f"an observation without the entry {key!r}")
-            values = _checked(obs[key], (*self._lead, *part.shape), "float32", f"entry {key!r} of an observation")
+            values = _checked(
+                obs[key], (*self._lead, *part.shape), "float32", f"entry {key!r} of an observation"
+            )
             out[..., part.start : part.start + part.size] = values.reshape(*self._lead, part.size)
 
 
@@ -149,7 +158,8 @@ def action_writer(space: spaces.Space, world: str, first_slot: int) -> ActionWri
         return BoxWriter(space, world, first_slot)
     raise SettingsError(
         f"{world} takes {_short(space)} actions, which is not supported.\n"
-        "Supported are Discrete, MultiDiscrete and a Box of real numbers; a gymnasium.ActionWrapper can make one of them."
+        "Supported are Discrete, MultiDiscrete and a Box of real numbers; "
+        "a gymnasium.ActionWrapper can make one of them."
     )
 
 
@@ -176,9 +186,7 @@ class BoxWriter:
     """Clips in the space's own precision: 0.1 in float32 is above 0.1 in float64."""
 
     def __init__(self, space: spaces.Box, world: str, first_slot: int):
-        self.spec = BoxActions(
-            tuple(float(limit) for limit in space.low.ravel()), tuple(float(limit) for limit in space.high.ravel())
-        )
+        self.spec = BoxActions(tuple(space.low.ravel().tolist()), tuple(space.high.ravel().tolist()))
         self._space, self._world, self._first_slot = space, world, first_slot
 
     def write(self, actions: np.ndarray) -> np.ndarray:
@@ -186,7 +194,8 @@ class BoxWriter:
         if not finite.all():
             row = int(np.flatnonzero(~finite.all(1))[0])
             raise NonFiniteError(
-                f"{self._world}: action of slot {self._first_slot + row} is {actions[row][~finite[row]][0]}.\n"
+                f"{self._world}: action of slot {self._first_slot + row} is "
+                f"{actions[row][~finite[row]][0]}.\n"
                 "The policy made it; the environment was not stepped."
             )
         space = self._space

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from holdfast.config.settings import GymVectorEnv
-from holdfast.envs.failures import BadValue, environment_error, span
+from holdfast.envs.failures import BadValue, environment_error, numbered
 from holdfast.envs.gymnasium_world import cannot_make
 from holdfast.envs.spaces import action_writer, obs_reader
 from holdfast.envs.world import World, episode_seed
@@ -28,7 +28,9 @@ def make_vector_world(settings: GymVectorEnv, env_ids: range) -> VectorWorld:
     """The environment's own vector form; SettingsError when it has none or cannot be made."""
     env_id = settings.name.removeprefix("gymvec:")
     try:
-        envs = gymnasium.make_vec(env_id, len(env_ids), vectorization_mode="vector_entry_point", **settings.kwargs)
+        envs = gymnasium.make_vec(
+            env_id, len(env_ids), vectorization_mode="vector_entry_point", **settings.kwargs
+        )
     except Exception as error:
         spec = gymnasium.registry.get(env_id.rpartition(":")[2])
         if spec is not None and spec.vector_entry_point is None:
@@ -101,7 +103,7 @@ class VectorWorld(World):
         elif not ended.any():
             return
         elif self._mode is AutoresetMode.SAME_STEP:
-            for row in np.flatnonzero(ended):
+            for row in np.flatnonzero(ended).tolist():
                 self._row_reader.read(_final_obs(info, row), b.final_obs[row, ...])
         else:
             b.final_obs[ended] = b.obs[ended]
@@ -110,7 +112,7 @@ class VectorWorld(World):
             b.obs[ended] = self._fresh_obs[ended]
 
     def _failure(self, doing: str, error: Exception) -> HoldfastError:
-        return environment_error(self.world_spec.name, f"environments {span(self.env_ids)}", doing, error)
+        return environment_error(self.world_spec.name, numbered("environment", self.env_ids), doing, error)
 
     def close_extras(self, **kwargs: Any) -> None:
         self._envs.close()
@@ -127,7 +129,7 @@ def _autoreset_mode(envs: VectorEnv, name: str) -> AutoresetMode:
 
 
 def _final_obs(info: dict[str, Any], row: int) -> Any:
-    """The last observation of a row's old episode: entry `row` of a batch, or of each array of a Dict batch."""
+    """The last observation of a row's old episode: `row` of a batch, or of each array of a Dict."""
     if "final_obs" not in info:
         raise BadValue("no info['final_obs'] at an episode's end, which same-step reset promises,")
     batch = info["final_obs"]

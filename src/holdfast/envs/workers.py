@@ -1,13 +1,14 @@
 """Environments spread over processes that write into one shared set of arrays, in lockstep.
 
-Every worker holds a contiguous share of the environments, and an environment's seeds follow its number, so the
-result does not depend on the number of workers. The shared arrays have no name in the file system: nothing is
-left behind however a run ends.
+Every worker holds a contiguous share of the environments, and an environment's seeds follow its number, so
+the result does not depend on the number of workers. The shared arrays have no name in the file system, so
+nothing is left behind however a run ends.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -22,19 +23,24 @@ from typing import Any
 import numpy as np
 
 from holdfast.config.settings import EnvSection
-from holdfast.envs.failures import describe_error, last_lines, span
+from holdfast.envs.failures import describe_error, last_lines, numbered
 from holdfast.envs.make import build, describe
 from holdfast.envs.world import Buffers, World
 from holdfast.errors import HoldfastError, NonFiniteError, SettingsError
 from holdfast.spec import WorldSpec
 
-STEP = b"s"
-RESET = b"r"  # followed by the seed, 8 bytes
-DONE = b""
+# Commands have 9 bytes: what to do and the seed of a reset. The answer has one byte; a report follows FAILED.
+# Bare reads and writes: 25 us there and back for two workers, where Connection.send_bytes takes 100.
+STEP, RESET = b"s", b"r"
+DONE, FAILED = b"d", b"f"
 
-HEARTBEAT_MS = 250  # how often a silent worker's process is looked at, should its pipe outlive it in a grandchild
-CLOSING_SECONDS = 2.0  # time to leave by itself; then it is killed
-SIGNALS = (signal.SIGINT, signal.SIGTERM)  # sent to the whole group by terminals and `timeout`: the parent decides
+HEARTBEAT_MS = 250  # a silent worker's process is looked at: its own children may hold its pipe open
+CLOSING_SECONDS = 2.0  # time for workers to leave by themselves; then they are killed
+FAILING_SECONDS = 0.5  # the same when one has failed: the others may be busy, and the error should not wait
+SIGNALS = (
+    signal.SIGINT,
+    signal.SIGTERM,
+)  # terminals and `timeout` signal the whole group: the parent decides
 
 _ERRORS = {kind.__name__: kind for kind in (HoldfastError, SettingsError, NonFiniteError)}
 _spawn = multiprocessing.get_context("spawn")
@@ -46,21 +52,24 @@ class WorkerWorld(World):
     def __init__(self, settings: EnvSection, num_workers: int, env_ids: range):
         if num_workers > len(env_ids):
             raise SettingsError(
-                f"trainer.num_workers={num_workers} is more than env.num_envs={len(env_ids)}: every worker needs an "
-                f"environment.\nUse at most trainer.num_workers={len(env_ids)}."
+                f"trainer.num_workers={num_workers} is more than env.num_envs={len(env_ids)}: "
+                f"every worker needs an environment.\nUse at most trainer.num_workers={len(env_ids)}."
             )
         spec = describe(settings)
         num_slots = len(env_ids) * spec.agents_per_env
         memory = _spawn.RawArray("b", _shared_bytes(spec, num_slots))
         super().__init__(spec, env_ids, shared_buffers(memory, spec, num_slots))
         self._workers: list[Worker] = []
+        self._by_file: dict[int, Worker] = {}
         # runs at close, when the world is collected, or at exit before multiprocessing waits for its children
         self._stop = util.Finalize(self, stop_workers, (self._workers,), exitpriority=100)
         self._poll = select.poll()
         try:
             for number, share in enumerate(split(env_ids, num_workers)):
-                self._workers.append(Worker(number, share, settings, spec, env_ids, memory))
-                self._poll.register(self._workers[-1].connection, select.POLLIN)
+                worker = Worker(number, share, settings, spec, env_ids, memory)
+                self._workers.append(worker)
+                self._by_file[worker.answers.fileno()] = worker
+                self._poll.register(worker.answers, select.POLLIN)
             self._gather()
         except BaseException:
             self.close()
@@ -70,7 +79,7 @@ class WorkerWorld(World):
         self._run(RESET + seed.to_bytes(8, "little"))
 
     def _step(self) -> None:
-        self._run(STEP)
+        self._run(STEP + bytes(8))
 
     def _check_finite(self) -> None:
         """Workers have checked their own rows."""
@@ -82,27 +91,29 @@ class WorkerWorld(World):
             for worker in self._workers:
                 worker.send(command)
             self._gather()
-        except HoldfastError:
+        except BaseException:
+            # after an interrupt too: what is left of this step's answers would pass for the next one's
+            stop_workers(self._workers, FAILING_SECONDS)
             self.close()
             raise
 
     def _gather(self) -> None:
-        """Wait for every worker; a death is told at once, an error when all are done (the first in slot order)."""
-        waiting = {worker.connection.fileno(): worker for worker in self._workers}
-        failed: dict[int, bytes] = {}
+        """Wait for every worker. A death is told at once; of several errors, the first in slot order."""
+        waiting = set(self._by_file)
+        failed: list[Worker] = []
         while waiting:
             ready = self._poll.poll(HEARTBEAT_MS)
             for file, _ in ready:
-                worker = waiting.pop(file)
-                reply = worker.receive()
-                if reply != DONE:
-                    failed[worker.number] = reply
+                worker = self._by_file[file]
+                if not worker.finished():
+                    failed.append(worker)
+                    self._poll.unregister(file)  # it leaves now, and that is no death
+                waiting.discard(file)
             if not ready:
-                for worker in waiting.values():
-                    worker.check_alive()
+                for file in waiting:
+                    self._by_file[file].check_alive()
         if failed:
-            number = min(failed)
-            raise self._workers[number].failure(failed[number])
+            raise min(failed, key=lambda worker: worker.number).failure()
 
     def close_extras(self, **kwargs: Any) -> None:
         self._stop()
@@ -116,10 +127,11 @@ class Worker:
     ):
         self.number = number
         self.env_ids = env_ids
-        self.connection, theirs = _spawn.Pipe()
+        commands, self.commands = _spawn.Pipe(duplex=False)
+        self.answers, answers = _spawn.Pipe(duplex=False)
         self.process = _spawn.Process(
             target=serve,
-            args=(theirs, settings, env_ids, spec, all_ids, memory),
+            args=(commands, answers, settings, env_ids, spec, all_ids, memory),
             name=f"holdfast-worker-{number}",
         )
         # inherited: a Ctrl-C while the worker still imports must not end it; `serve` unblocks them
@@ -128,19 +140,21 @@ class Worker:
             self.process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            theirs.close()
+            commands.close()
+            answers.close()
 
     def send(self, command: bytes) -> None:
         try:
-            self.connection.send_bytes(command)
+            os.write(self.commands.fileno(), command)
         except OSError:
             raise self.death() from None
 
-    def receive(self) -> bytes:
-        try:
-            return self.connection.recv_bytes()
-        except (EOFError, OSError):
-            raise self.death() from None
+    def finished(self) -> bool:
+        """Read the answer: True when all went well, False when `failure` has the reason."""
+        answer = os.read(self.answers.fileno(), 1)
+        if not answer:
+            raise self.death()
+        return answer == DONE
 
     def check_alive(self) -> None:
         if not self.process.is_alive():
@@ -148,7 +162,7 @@ class Worker:
 
     def death(self) -> HoldfastError:
         """The error for a process that is gone without a word."""
-        self.process.join(CLOSING_SECONDS)
+        self.process.join(0.5)
         code = self.process.exitcode
         if code is None:
             how = "closed its pipe"
@@ -156,34 +170,46 @@ class Worker:
             how = f"was ended by {signal.Signals(-code).name}"
         else:
             how = f"exited with code {code}"
-        hint = "\nSIGKILL without anybody sending it usually means: out of memory." if code == -signal.SIGKILL else ""
+        hint = "\nA SIGKILL that nobody sent means: out of memory." if code == -signal.SIGKILL else ""
         return HoldfastError(f"{self} (pid {self.process.pid}) {how}.{hint}")
 
-    def failure(self, reply: bytes) -> HoldfastError:
-        """The error a worker sent, of the kind it was."""
-        kind, text, origin = json.loads(reply)
+    def failure(self) -> HoldfastError:
+        """The error a worker reported, of the kind it was."""
+        try:
+            kind, text, origin = json.loads(self.answers.recv_bytes())
+        except (EOFError, OSError):
+            return self.death()
         return _ERRORS[kind](f"{text}\nIn {self}:\n{origin}")
 
     def __str__(self) -> str:
-        plural = "" if len(self.env_ids) == 1 else "s"
-        return f"worker {self.number} with environment{plural} {span(self.env_ids)}"
+        return f"worker {self.number} with {numbered('environment', self.env_ids)}"
 
 
-def stop_workers(workers: list[Worker]) -> None:
-    """End all processes: by themselves when their pipe closes, by force when they do not."""
+def stop_workers(workers: list[Worker], seconds: float = CLOSING_SECONDS) -> None:
+    """End all processes: by themselves when their pipe closes, by force when that takes too long."""
     for worker in workers:
-        worker.connection.close()
-    deadline = time.monotonic() + CLOSING_SECONDS
-    for worker in workers:
-        worker.process.join(max(0.0, deadline - time.monotonic()))
-        if worker.process.exitcode is None:
+        worker.commands.close()
+    deadline = time.monotonic() + seconds
+    try:
+        for worker in workers:
+            worker.process.join(max(0.0, deadline - time.monotonic()))
+    finally:  # an impatient Ctrl-C lands above, and leaves nobody behind either
+        for worker in workers:
             worker.process.kill()
             worker.process.join()
-        worker.process.close()
+            worker.process.close()
+            worker.answers.close()
+        workers.clear()
 
 
 def serve(
-    connection: Connection, settings: EnvSection, env_ids: range, spec: WorldSpec, all_ids: range, memory: Any
+    commands: Connection,
+    answers: Connection,
+    settings: EnvSection,
+    env_ids: range,
+    spec: WorldSpec,
+    all_ids: range,
+    memory: Any,
 ) -> None:
     """A worker's life: build its share, then obey until the parent closes the pipe or is gone."""
     for number in SIGNALS:
@@ -192,30 +218,31 @@ def serve(
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
 
-    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+    rows = slice(
+        (env_ids.start - all_ids.start) * spec.agents_per_env,
+        (env_ids.stop - all_ids.start) * spec.agents_per_env,
+    )
+    buffers = shared_buffers(memory, spec, len(all_ids) * spec.agents_per_env, rows)
+    with contextlib.suppress(BrokenPipeError):  # the parent closed the world in the middle of a step
         try:
-            rows = slice(
-                (env_ids.start - all_ids.start) * spec.agents_per_env,
-                (env_ids.stop - all_ids.start) * spec.agents_per_env,
-            )
-            buffers = shared_buffers(memory, spec, len(all_ids) * spec.agents_per_env, rows)
             with build(settings, env_ids, buffers) as world:
-                connection.send_bytes(DONE)
-                _obey(connection, world)
-        except (EOFError, BrokenPipeError, ConnectionResetError):
+                _obey(commands.fileno(), answers.fileno(), world)
+        except BrokenPipeError:
             raise
         except Exception as error:
-            connection.send_bytes(_report(error))
+            os.write(answers.fileno(), FAILED)
+            answers.send_bytes(_report(error))
 
 
-def _obey(connection: Connection, world: World) -> None:
-    while True:
-        command = connection.recv_bytes()
-        if command == STEP:
+def _obey(commands: int, answers: int, world: World) -> None:
+    """Answer once for being ready and once per command."""
+    os.write(answers, DONE)
+    while command := os.read(commands, 9):
+        if command[:1] == STEP:
             world.step(world.buffers.actions)
         else:
             world.reset(seed=int.from_bytes(command[1:], "little"))
-        connection.send_bytes(DONE)
+        os.write(answers, DONE)
 
 
 def _report(error: Exception) -> bytes:
@@ -223,7 +250,7 @@ def _report(error: Exception) -> bytes:
     text = str(error)
     if kind not in _ERRORS:
         kind, text = "HoldfastError", describe_error(error)
-    return json.dumps([kind, text, last_lines(error)]).encode()
+    return json.dumps([kind, text[:4000], last_lines(error)[-4000:]]).encode()
 
 
 def _leave_with_parent() -> None:
@@ -237,7 +264,7 @@ def _leave_with_parent() -> None:
 def split(env_ids: range, parts: int) -> list[range]:
     """Contiguous shares whose sizes differ by at most one."""
     cuts = [len(env_ids) * part // parts for part in range(parts + 1)]
-    return [env_ids[start:stop] for start, stop in zip(cuts, cuts[1:], strict=False)]
+    return [env_ids[start:stop] for start, stop in itertools.pairwise(cuts)]
 
 
 def shared_buffers(memory: Any, spec: WorldSpec, num_slots: int, rows: slice = slice(None)) -> Buffers:

@@ -2,7 +2,8 @@
 
 After a step that ended an episode, `obs` is already the first observation of the next one and the last
 observation of the old one is kept in `info["final_obs"]`; a policy therefore sees every first observation.
-Rows whose transition is junk (a NEXT_STEP reset in progress, an agent that has left) are false in `info["valid"]`.
+Rows whose transition is junk (a NEXT_STEP reset in progress, an agent that has left) are false in
+`info["valid"]`.
 """
 
 from __future__ import annotations
@@ -46,19 +47,25 @@ class Buffers:
 
     @classmethod
     def allocate(cls, spec: WorldSpec, num_slots: int) -> Buffers:
-        return cls(**{name: np.zeros((num_slots, *shape), dtype) for name, (shape, dtype) in cls.layout(spec).items()})
+        return cls(
+            **{
+                name: np.zeros((num_slots, *shape), dtype)
+                for name, (shape, dtype) in cls.layout(spec).items()
+            }
+        )
 
 
 def episode_seed(seed: int, env_index: int, episode: int) -> int:
     """Seed of one episode of one environment: depends on nothing that happened before it.
 
-    So a result does not depend on how environments are spread over processes, and an episode can be replayed alone.
+    So a result does not depend on how environments are spread over processes, and an episode can be replayed
+    alone.
     """
     return int(np.random.SeedSequence([seed, env_index, episode]).generate_state(1)[0] >> 1)
 
 
 class World(gymnasium.vector.VectorEnv):
-    """A set of environments as slots. Subclasses fill `self.buffers`; everything handed out is valid until the next call.
+    """A set of environments as slots. Subclasses fill `self.buffers`; what is handed out lasts one call.
 
     env_ids are the run-wide numbers of the environments held here; seeds follow them, not the position.
     """
@@ -82,7 +89,9 @@ class World(gymnasium.vector.VectorEnv):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def reset(self, *, seed: int, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(  # pyright: ignore[reportIncompatibleMethodOverride]  (without a seed nothing could be replayed)
+        self, *, seed: int, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         """Start episode 0 of every environment."""
         self.steps = 0
         b = self.buffers
@@ -113,23 +122,23 @@ class World(gymnasium.vector.VectorEnv):
     def _check_finite(self) -> None:
         """NaN or Inf stops the run at the step that made it, with its origin."""
         b = self.buffers
-        ended = b.terminated | b.truncated
-        for field, array, rows in (
-            ("reward", b.rewards, slice(None)),
-            ("observation", b.obs, slice(None)),
-            ("final observation", b.final_obs, ended),
-        ):
-            if array.dtype.kind != "f" or np.isfinite(array[rows]).all():
-                continue
-            bad = ~np.isfinite(array.reshape(self.num_slots, -1)).all(1)
-            if field == "final observation":
-                bad &= ended
-            row = int(np.flatnonzero(bad)[0])
-            agents = self.world_spec.agents_per_env
-            slot = self.env_ids.start * agents + row
-            value = array[row] if array.ndim == 1 else array[row].ravel()[~np.isfinite(array[row].ravel())][0]
-            raise NonFiniteError(
-                f"{self.world_spec.name}: {field} of slot {slot} (environment {self.env_ids[row // agents]}, "
-                f"agent {row % agents}) is {value} at step {self.steps}.\n"
-                "The environment made it; nothing was learned from this step."
-            )
+        self._refuse_non_finite("reward", b.rewards)
+        if b.obs.dtype.kind == "f":
+            self._refuse_non_finite("observation", b.obs)
+            ended = np.flatnonzero(b.terminated | b.truncated)
+            if ended.size:
+                self._refuse_non_finite("final observation", b.final_obs[ended], ended)
+
+    def _refuse_non_finite(self, field: str, array: np.ndarray, rows: np.ndarray | None = None) -> None:
+        """Raise for the first NaN or Inf in array [R, ...]; rows [R] are their numbers (None: all rows)."""
+        if np.isfinite(array).all():
+            return
+        bad = np.argwhere(~np.isfinite(array))[0]
+        row = int(bad[0] if rows is None else rows[bad[0]])
+        agents = self.world_spec.agents_per_env
+        raise NonFiniteError(
+            f"{self.world_spec.name}: {field} of slot {self.env_ids.start * agents + row} "
+            f"(environment {self.env_ids[row // agents]}, agent {row % agents}) is {array[tuple(bad)]} "
+            f"at step {self.steps}.\n"
+            "The environment made it; nothing was learned from this step."
+        )

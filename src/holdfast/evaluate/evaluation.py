@@ -14,11 +14,13 @@ from tensordict import TensorDict
 from holdfast.checkpoint import load_checkpoint, newest_checkpoint
 from holdfast.config import load_run_settings
 from holdfast.config.settings import EnvSettings
-from holdfast.envs import make_world
+from holdfast.envs import describe, make_world
 from holdfast.errors import SettingsError
 from holdfast.policies import Policy, Sampling, make_policy
 from holdfast.rollout import Episode, EpisodeTracker
 from holdfast.spec import WorldSpec, keys
+
+MOST_ENVS = 256
 
 
 @dataclass(frozen=True)
@@ -60,15 +62,15 @@ def evaluate(
     greedy: bool = True,
     num_envs: int | None = None,
 ) -> EvaluationResult:
-    """Mean return of `episodes` episodes, the same number from every slot, so that short ones count no more than long ones.
+    """Mean return of at least `episodes` episodes, the same number from every slot, so that short ones count no more than long ones.
 
     The policy's own memory and random state are put aside and stay as they were.
     """
     finished: list[Episode] = []
     with policy.set_aside(Sampling(greedy, torch.Generator().manual_seed(seed))):
-        agents = describe_agents(env)
-        wanted_envs = num_envs or math.ceil(episodes / agents)
-        with make_world(env.model_copy(update={"num_envs": wanted_envs})) as world:
+        enough = math.ceil(episodes / describe(env).agents_per_env)
+        num_envs = num_envs or min(enough, MOST_ENVS)
+        with make_world(env.model_copy(update={"num_envs": num_envs})) as world:
             per_slot = math.ceil(episodes / world.num_slots)
             counts = np.zeros(world.num_slots, np.int64)
             tracker = EpisodeTracker(world.num_slots)
@@ -91,7 +93,6 @@ def evaluate(
                     if counts[episode.slot] < per_slot:
                         finished.append(episode)
                     counts[episode.slot] += 1
-    finished = finished[: max(episodes, 1)] if len(finished) > episodes else finished
     returns = [e.episode_return for e in finished]
     return EvaluationResult(
         episodes=len(returns),

@@ -8,6 +8,8 @@ Acting is T=1 and learning is T=horizon of the same code.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -161,6 +163,16 @@ class Policy(nn.Module):
     def reset_env_memory(self, env_id: int | Tensor) -> None:
         """These slots, and no others, start from a blank memory."""
         self.memory.reset(env_id)
+
+    @contextmanager
+    def set_aside(self, sampling: Sampling) -> Iterator[None]:
+        """Inside, act from a blank memory of its own and draw with `sampling`; afterwards everything is as it was."""
+        kept = self._memory, self.sampling
+        self._memory, self.sampling = None, sampling
+        try:
+            yield
+        finally:
+            self._memory, self.sampling = kept
 
     # ------------------------------------------------------------------------------------------------- parts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-Slots = slice | Tensor
+Slots = slice | Tensor | np.ndarray  # slot numbers, or a range of them
 
 
 class RolloutClock:
@@ -90,9 +90,9 @@ def _as_index(slots: Slots) -> slice | np.ndarray:
     """Slots for numpy; a slot named twice in one call would be written twice."""
     if isinstance(slots, slice):
         return slots
-    index = slots.cpu().numpy()
+    index = slots.cpu().numpy() if isinstance(slots, Tensor) else slots
     if index.dtype.kind not in "iu":
-        raise TypeError(f"slots must be slot numbers or a slice, got a tensor of {slots.dtype}")
+        raise TypeError(f"slots must be slot numbers or a slice, got {slots.dtype}")
     if len(np.unique(index)) != len(index):
         raise RuntimeError(f"a slot is named twice in one call: {index.tolist()}")
     return index

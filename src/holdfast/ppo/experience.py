@@ -8,7 +8,6 @@ A column is a slot and stays that slot's: however slots are grouped while acting
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,9 +15,7 @@ from torch import Tensor
 
 from holdfast.ppo.clock import RolloutClock, Slots
 from holdfast.ppo.segments import BurnIn, Segments, state_rows
-
-if TYPE_CHECKING:
-    from holdfast.recurrence.core import State
+from holdfast.recurrence.core import State
 from holdfast.spec import keys
 
 Spec = Mapping[str, tuple[tuple[int, ...], str | torch.dtype]]
@@ -246,12 +243,16 @@ class Experience:
 
     def gather(self, x: Tensor, ids: Tensor) -> Tensor:
         """[R, S, ...], for example advantages -> [T, M, ...] of segments `ids`."""
+        self._require_rollout(x)
         k, slots = self._split(ids)
         return _take(x, self._flat_rows(k * self.horizon, slots, self.horizon))
 
     @torch.no_grad()
     def write_back(self, x: Tensor, ids: Tensor, values: Tensor) -> None:
         """Put values [T, M, ...] of segments `ids` into x [R, S, ...] itself, for example new ratios."""
+        self._require_rollout(x)
+        if values.shape[:2] != (self.horizon, len(ids)):
+            raise ValueError(f"expected [{self.horizon}, {len(ids)}, ...], got {list(values.shape)}")
         k, slots = self._split(ids)
         rows = k * self.horizon + torch.arange(self.horizon, device=self.device).unsqueeze(1)
         x[rows, slots] = values
@@ -279,6 +280,10 @@ class Experience:
             ):
                 x.fill_(_poison_of(x.dtype))
 
+    def _require_rollout(self, x: Tensor) -> None:
+        if x.shape[0] not in (self.num_rows, self.num_rows + 1) or x.shape[1] != self.num_slots:
+            raise ValueError(f"expected [{self.num_rows}, {self.num_slots}, ...], got {list(x.shape)}")
+
     def _split(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Segment ids [M] -> (k [M], slots [M]) on the buffer's device."""
         if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < self.num_segments:
@@ -304,14 +309,15 @@ def _take(x: Tensor, flat: Tensor) -> Tensor:
 
 
 def _write(rows: Tensor, slots: Slots, value: Column, name: str) -> None:
-    """rows[slots] = value, or refuse what would broadcast or change kind. rows: a view [S, ...] of a buffer."""
+    """rows[slots] = value, refusing what would broadcast or change kind. rows: a view [S, ...]."""
     value = torch.as_tensor(value)
-    expected = rows[slots].shape if isinstance(slots, slice) else (len(slots), *rows.shape[1:])
+    n = len(range(*slots.indices(len(rows)))) if isinstance(slots, slice) else len(slots)
+    expected = (n, *rows.shape[1:])
     same_kind = value.dtype == rows.dtype or (value.is_floating_point() and rows.is_floating_point())
     if value.shape != expected or not same_kind:
         raise ValueError(
             f"{name} has shape {tuple(value.shape)} and dtype {value.dtype}, "
-            f"the experience keeps {tuple(expected)} of {rows.dtype} here"
+            f"the experience keeps {expected} of {rows.dtype} here"
         )
     rows[slots] = value.to(rows.device)
 

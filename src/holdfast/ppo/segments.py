@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from holdfast.recurrence.core import State
+from holdfast.recurrence.core import State
 from holdfast.spec import keys
 
 

@@ -1,4 +1,4 @@
-"""Many MettaGrid simulations as one world: C++ writes observations and rewards straight into the world's arrays."""
+"""Many MettaGrid simulations as one world; C++ writes observations and rewards into its arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.errors import HoldfastError
 
 
 class MettaGridWorld(World):
-    """One simulation per environment; all agents of a simulation start and end together, at a step known beforehand."""
+    """One simulation per environment; its agents start and end together, at a step known beforehand."""
 
     def __init__(self, settings: MettaGridSettings, env_ids: range, buffers: Buffers | None = None):
         self._game = make_game(settings)
@@ -45,7 +45,7 @@ class MettaGridWorld(World):
             for rows in self._rows
         ]
         self._seed = 0
-        self._steppers: list[Callable[[], None]] = []  # MettaGrid.step of each simulation, which it keeps alive
+        self._steppers: list[Callable[[], None]] = []  # MettaGrid.step of each simulation
         self._episodes = [0] * len(env_ids)
         self._ends = [0] * len(env_ids)
         self._next_end = 0
@@ -58,6 +58,8 @@ class MettaGridWorld(World):
         self._next_end = min(self._ends)
 
     def _step(self) -> None:
+        if not self._steppers:
+            raise RuntimeError(f"{self.world_spec.name}: step() needs a reset() before it and no close()")
         if self._flags_are_set:
             self.buffers.terminated[:] = False
             self.buffers.truncated[:] = False
@@ -90,8 +92,8 @@ class MettaGridWorld(World):
     def _begin(self, i: int, episode: int) -> Callable[[], None]:
         """Build the simulation of one episode of environment i; its first observation is written at once."""
         seed = episode_seed(self._seed, self.env_ids[i], episode)
-        simulation = MettaGrid(self._config, self._game.map(seed), seed)
         try:
+            simulation = MettaGrid(self._config, self._game.map(seed), seed)
             simulation.set_buffers(*self._views[i])
         except RuntimeError as error:
             raise self._explain(i, error) from None
@@ -107,10 +109,11 @@ class MettaGridWorld(World):
         found = re.search(r"budget exceeded for agent (\d+).*attempted=(\d+)", str(error))
         if not found:
             return error
+        agent, tokens = int(found[1]), int(found[2])
         return HoldfastError(
-            f"{self.world_spec.name}: agent {found[1]} of environment {self.env_ids[i]} sees {found[2]} tokens at step "
-            f"{self.steps}, more than env.num_tokens={self._game.config.obs.num_tokens}.\n"
-            f"Set env.num_tokens={-(-int(found[2]) // 50) * 50} or more, or a smaller env.window."
+            f"{self.world_spec.name}: agent {agent} of environment {self.env_ids[i]} sees {tokens} tokens "
+            f"at step {self.steps}, more than env.num_tokens={self._game.config.obs.num_tokens}.\n"
+            f"Set env.num_tokens={-(-tokens // 50) * 50} or more, or a smaller env.window."
         )
 
     def close_extras(self, **kwargs: object) -> None:

@@ -1,11 +1,12 @@
 """arena: mines give ore, generators turn ore into a battery, altars turn a battery into a heart, worth 1.
 
-An agent carries one ore and one battery. Shaped, holding them is worth 0.1 and 0.3 (taken back when they are spent),
-so every step of the way pays and the whole way is worth exactly one heart.
+An agent carries one ore and one battery. Shaped, holding them is worth 0.1 and 0.3, taken back when they are
+spent: every step of the way pays, and the whole way is worth exactly one heart.
 """
 
 from __future__ import annotations
 
+from mettagrid.config.filter import AnyFilter
 from mettagrid.config.handler_config import Handler, actorHas, isNot, updateActor
 from mettagrid.config.mettagrid_config import (
     AgentConfig,
@@ -35,9 +36,9 @@ class ArenaGame:
         room = (settings.size - 2) ** 2
         if len(self._things) > room:
             raise SettingsError(
-                f"env.agents={settings.agents}, env.mines={settings.mines}, env.generators={settings.generators} and "
-                f"env.altars={settings.altars} do not fit into the {room} cells inside env.size={settings.size}; "
-                "make the map larger or place less."
+                f"env.agents={settings.agents}, env.mines={settings.mines}, "
+                f"env.generators={settings.generators} and env.altars={settings.altars} do not fit into the "
+                f"{room} cells inside env.size={settings.size}; make the map larger or place less."
             )
         rewards = {"heart": inventoryReward("heart")}
         if settings.shaped:
@@ -65,9 +66,10 @@ class ArenaGame:
 
 def _station(name: str, *, gives: str, takes: str | None = None) -> GridObjectConfig:
     """An object that trades `takes` for `gives`; nothing is spent by an agent that cannot carry more."""
-    filters = [] if gives == "heart" else [isNot(actorHas({gives: 1}))]
+    filters: list[AnyFilter] = [] if gives == "heart" else [isNot(actorHas({gives: 1}))]
     changes = {gives: 1}
     if takes:
         filters.append(actorHas({takes: 1}))
         changes[takes] = -1
-    return GridObjectConfig(name=name, on_use_handler=Handler(filters=filters, mutations=[updateActor(changes)]))
+    handler = Handler(filters=filters, mutations=[updateActor(changes)])
+    return GridObjectConfig(name=name, on_use_handler=handler)

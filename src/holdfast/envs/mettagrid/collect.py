@@ -1,4 +1,4 @@
-"""collect: agents share a room with mines; moving into a mine takes its one heart, worth 1, and the mine is gone."""
+"""collect: agents share a room with mines; moving into one takes its heart, worth 1, and the mine is gone."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class CollectGame:
         room = (settings.size - 2) ** 2
         if len(self._things) > room:
             raise SettingsError(
-                f"env.agents={settings.agents} and env.mines={settings.mines} do not fit into the {room} cells "
-                f"inside env.size={settings.size}; make the map larger or place less."
+                f"env.agents={settings.agents} and env.mines={settings.mines} do not fit into the {room} "
+                f"cells inside env.size={settings.size}; make the map larger or place less."
             )
         heart_tokens = 1 + (settings.mines > 255)  # a second token carries the part above one byte
         mine_tokens = 2  # tag, heart

@@ -1,22 +1,21 @@
-"""What all our MettaGrid games have in common: resources, tags, vibes, actions, and so the observation features.
+"""What all our MettaGrid games have in common: resources, tags, vibes, actions, and so observation features.
 
 MettaGrid keeps the ids of its optional features in variables of the whole process: building a game without
-`last_action_move` silently removes those tokens from a game that has them. Tag and resource ids depend on the lists
-of each game. With one layout for every game neither can go wrong, and a policy reads any of our games unchanged.
+`last_action_move` silently takes those tokens away from a game that has them. Ids of tags and resources
+follow from the lists of each game. With one layout, and no optional feature, neither can go wrong, and a
+policy reads any of our games unchanged.
 """
 
 from __future__ import annotations
 
-from mettagrid.config.event_config import EventConfig
-from mettagrid.config.mettagrid_config import (
+from mettagrid.config.action_config import (
     ActionsConfig,
-    AgentConfig,
-    AnyGridObjectConfig,
     ChangeVibeActionConfig,
-    GameConfig,
     MoveActionConfig,
     NoopActionConfig,
 )
+from mettagrid.config.event_config import EventConfig
+from mettagrid.config.mettagrid_config import AgentConfig, AnyGridObjectConfig, GameConfig
 from mettagrid.config.obs_config import GlobalObsConfig, ObsConfig
 from mettagrid.config.tag import typeTag
 from mettagrid.config.vibes import Vibe
@@ -29,8 +28,6 @@ RESOURCES = ["heart", "ore", "battery", "chosen"]
 OBJECTS = ["agent", "altar", "cue", "door", "generator", "mine", "wall"]
 VIBES = [Vibe("😐", "default"), Vibe("⬆️", "up"), Vibe("⬇️", "down")]
 
-# last_reward is always 0 (MettaGrid writes observations before rewards), so it is not sent.
-GLOBAL_TOKENS = {"episode_completion_pct": True, "last_action": True, "last_reward": False}
 NEVER_SENT = {"last_reward", "goal", "lp:east", "lp:west", "lp:north", "lp:south"}
 
 # MettaGrid divides every amount by 256, which hides the difference between none and one.
@@ -56,7 +53,11 @@ def make_config(
         resource_names=list(RESOURCES),
         tags=[typeTag(name) for name in OBJECTS],
         obs=ObsConfig(
-            width=window, height=window, num_tokens=num_tokens, global_obs=GlobalObsConfig(**GLOBAL_TOKENS)
+            width=window,
+            height=window,
+            num_tokens=num_tokens,
+            # last_reward would always be 0: MettaGrid writes observations before rewards.
+            global_obs=GlobalObsConfig(episode_completion_pct=True, last_action=True, last_reward=False),
         ),
         protocol_details_obs=False,
         actions=ActionsConfig(
@@ -74,11 +75,11 @@ def features(interface: PolicyEnvInterface) -> tuple[Feature, ...]:
     """The features our games send. A game with a feature id of its own is refused."""
     ids = {feature.name: feature.id for feature in interface.obs_features}
     if ids != FEATURE_IDS:
-        other = sorted(ids.items() ^ FEATURE_IDS.items())
+        others = ", ".join(sorted(name for name, _ in ids.items() ^ FEATURE_IDS.items()))
         raise HoldfastError(
-            f"A MettaGrid game with other observation features ({', '.join(f'{name}={id_}' for name, id_ in other)}) "
-            "cannot run beside ours: MettaGrid keeps feature ids per process.\n"
-            "Build it with holdfast.envs.mettagrid.layout.make_config."
+            f"A MettaGrid game with other observation features ({others}) cannot run beside ours: "
+            "MettaGrid keeps feature ids per process.\n"
+            "Build its configuration with holdfast.envs.mettagrid.layout.make_config."
         )
     categories = {
         "agent:group": 1,

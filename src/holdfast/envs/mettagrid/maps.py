@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 
 Map = list[list[str]]
@@ -21,12 +23,9 @@ def scatter(room: Map, things: list[str], seed: int) -> Map:
     """A copy of a walled room with `things` on different free cells."""
     cells = [row[:] for row in room]
     width = len(room[0]) - 2
-    for thing, cell in zip(
-        things,
-        np.random.default_rng(seed).choice(width * (len(room) - 2), len(things), replace=False).tolist(),
-        strict=True,
-    ):
-        cells[cell // width + 1][cell % width + 1] = thing
+    places = Random(seed).sample(range(width * (len(room) - 2)), len(things))
+    for thing, place in zip(things, places, strict=True):
+        cells[place // width + 1][place % width + 1] = thing
     return cells
 
 
@@ -50,7 +49,7 @@ def most_in_view(weights: np.ndarray, standing: np.ndarray, window: int) -> int:
 
 
 def most_tokens(room: Map, thing_tokens: list[int], window: int) -> int:
-    """Upper limit of the tokens in one observation: walls of `room` plus things that show `thing_tokens` tokens each."""
+    """Upper limit of the tokens in an observation, where thing i shows thing_tokens[i] and a wall one."""
     walls = np.array([[cell == "wall" for cell in row] for row in room])
     cells = len(sight(window))
     things = sorted(thing_tokens, reverse=True)[:cells]

@@ -9,6 +9,8 @@ The cue is blanked before the second observation, so the choice needs memory: 1.
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 from mettagrid.config.event_config import EventConfig, once
 from mettagrid.config.handler_config import Handler, actorHas, isNot, updateActor
@@ -56,18 +58,17 @@ class MemoryGame:
 
     def map(self, seed: int) -> Map:
         """Mazes under each other, each with a cue of its own. Rows are shared: MettaGrid only reads them."""
-        ups = np.random.default_rng(seed).integers(2, size=self._rooms).tolist()
-        return [row for up in ups for row in self._mazes[up]]
+        ups = Random(seed).getrandbits(self._rooms)
+        return [row for room in range(self._rooms) for row in self._mazes[ups >> room & 1]]
 
 
 def _num_tokens(rows: Map, window: int) -> int:
-    """Exactly the most an observation can hold: the maze never changes but for the vibe of the cue."""
+    """Exactly the most an observation can hold. The cue's vibe needs no room: at t=0 nothing is held yet."""
     cells = np.array(rows)
-    weights = (np.char.startswith(cells, ("wall")) | np.char.startswith(cells, "door")).astype(np.int64)
-    weights[1, 0] = 2  # the cue's tag and vibe
-    standing = np.isin(cells, [AGENT, "empty"])
-    standing[[0, 2]] = False
-    return GLOBAL_TOKENS + OWN_TOKENS + HELD_TOKENS + most_in_view(weights, standing, window)
+    standing = np.zeros(cells.shape, bool)
+    standing[1, 1:-1] = True
+    seen = most_in_view((~standing & (cells != "empty")).astype(np.int64), standing, window)
+    return GLOBAL_TOKENS + OWN_TOKENS + HELD_TOKENS + seen
 
 
 def _config(settings: MemoryEnv, num_tokens: int) -> GameConfig:

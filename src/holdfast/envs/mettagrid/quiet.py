@@ -15,7 +15,7 @@ def import_mettagrid() -> None:
         import mettagrid.mettagrid_c  # noqa: F401
     except ImportError as error:
         raise SettingsError(
-            "The worlds memory, collect and arena need mettagrid 0.26.22 (Python 3.11 or 3.12, Linux or macOS), "
+            "The worlds memory, collect and arena need mettagrid 0.26.22 (Python 3.11 or 3.12), "
             f"which does not import here: {error}"
         ) from None
     finally:

@@ -1,0 +1,61 @@
+# On a fresh machine: `make train` trains the quick start, `make test` runs the tests. Both set up .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help train test check format lint types fast-tests bench bench-peers learn soak clean
+
+help:  ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# A stamp per extra: the environment is set up again when pyproject.toml changes.
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
+	  { echo "Holdfast needs Python 3.11, 3.12 or 3.13; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@test -x $(BIN)/python || { echo "Making $(VENV) ..."; $(PYTHON) -m venv $(VENV); }
+	@echo "Installing Holdfast into $(VENV) (a minute or two the first time) ..."
+	@$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml $(VENV)/.installed
+	@echo "Installing the development tools ..."
+	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+train: $(VENV)/.installed  ## train the quick start (ARGS="key=value ..." changes settings)
+	@$(BIN)/holdfast train $(ARGS)
+
+test: $(VENV)/.installed-dev  ## all tests
+	$(BIN)/python -m pytest $(ARGS)
+
+check: format lint types fast-tests  ## what CI asks of every change
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff format --check .
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+
+types: $(VENV)/.installed-dev
+	$(BIN)/pyright
+
+fast-tests: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+bench: $(VENV)/.installed  ## ratios of speed, as a table (ARGS="--json out.json")
+	$(BIN)/holdfast bench $(ARGS)
+
+bench-peers: $(VENV)/.installed  ## against sb3-contrib's RecurrentPPO, in an environment of its own
+	$(BIN)/python benchmarks/peers.py $(ARGS)
+
+learn: $(VENV)/.installed  ## every ready-made settings file, three seeds: does it learn? (long)
+	$(BIN)/python benchmarks/learn.py $(ARGS)
+
+soak: $(VENV)/.installed  ## 2,000 updates: does resident memory stay flat? (long)
+	$(BIN)/python benchmarks/soak.py $(ARGS)
+
+clean:  ## remove environments and caches, never runs
+	rm -rf $(VENV) .venv-* .pytest_cache .ruff_cache .hypothesis build dist

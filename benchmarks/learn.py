@@ -1,0 +1,58 @@
+"""`make learn`: does every ready-made settings file learn what it is for? Trains each with several seeds and evaluates greedily."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+from holdfast.config import load_settings
+from holdfast.evaluate import evaluate_run
+from holdfast.trainer import train
+from holdfast.trainer.run_folder import read_metrics
+
+# settings, words, least return that counts as learned (most, for the control)
+GOALS = {
+    "quickstart": ([], ">=", 0.95),
+    "quickstart without memory": (["policy.core=none"], "<", 0.65),
+    "cartpole_no_velocity": ([], ">=", 450.0),
+    "pendulum_no_velocity": ([], ">=", -250.0),
+    "collect": ([], ">=", 3.0),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="settings to train (all by default)")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    rows = []
+    print(f"{'settings':28} {'seed':>4} {'steps':>8} {'seconds':>8} {'last 100':>9} {'greedy':>9} {'parity':>8}  goal", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in options.names or GOALS:
+            words, relation, goal = GOALS[name]
+            for seed in range(options.seeds):
+                run_words = [f"settings={name.split()[0]}", *words, f"seed={seed}", f"runs_dir={folder}"]
+                result = train(load_settings([*run_words, "progress=off", f"run={name.replace(' ', '-')}-{seed}"]))
+                greedy = evaluate_run(result.run, episodes=20 if "no_velocity" in name else 200).return_mean
+                last, summary = result.summary["episode_return_mean"], result.summary
+                figure = greedy if "no_velocity" in name else last
+                met = figure >= goal if relation == ">=" else figure < goal
+                parity = max(row["parity_max_abs_logratio"] for row in read_metrics(result.run))
+                row = {"settings": name, "seed": seed, "steps": summary["agent_steps"], "seconds": summary["wall_s"]}
+                row |= {"last_100": last, "greedy": greedy, "parity": parity, "met": met}
+                rows.append(row)
+                print(
+                    f"{name:28} {seed:4} {row['steps']:8} {row['seconds']:8.1f} {last:9.3f} {greedy:9.3f} {parity:8.1e}"
+                    f"  {relation} {goal} {'met' if met else 'MISSED'}",
+                    flush=True,
+                )
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=2))
+    raise SystemExit(0 if all(row["met"] for row in rows) else 1)
+
+
+if __name__ == "__main__":
+    main()

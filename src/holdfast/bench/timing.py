@@ -1,0 +1,19 @@
+"""Measuring on a machine that is shared: alternate what is compared, and keep the fastest of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from time import perf_counter
+
+
+def interleaved(calls: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Milliseconds of each call: the least of `repeats` rounds in which every call runs once, after one to warm up."""
+    for call in calls.values():
+        call()
+    best = dict.fromkeys(calls, float("inf"))
+    for _ in range(repeats):
+        for name, call in calls.items():
+            began = perf_counter()
+            call()
+            best[name] = min(best[name], perf_counter() - began)
+    return {name: 1e3 * seconds for name, seconds in best.items()}

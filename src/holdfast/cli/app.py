@@ -1,0 +1,159 @@
+"""The verbs. Everything heavy is imported inside them, so that `holdfast --help` answers at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import holdfast
+from holdfast.cli.failures import telling_failures
+from holdfast.errors import SettingsError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Train agents that have to remember.",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry of `holdfast` and of tools/train.py."""
+    app(args=None if argv is None else list(argv), prog_name="holdfast")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"holdfast {holdfast.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+# Words such as --trainer.lr=1 reach load_settings, which says how to write them.
+@app.command(context_settings={"ignore_unknown_options": True})
+def train(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Settings; `holdfast settings` lists them."),
+    ] = None,
+) -> None:
+    """Train an agent; without words, the quick start.
+
+    \b
+    holdfast train
+    holdfast train env=collect run=first trainer.total_timesteps=1e6
+    holdfast train env=gym:CartPole-v1 env.hide=[1,3] policy.core=gru seed=3
+    holdfast train settings=pendulum_no_velocity trainer.num_workers=2
+    holdfast train settings=./mine.yaml wandb=offline
+
+    \b
+    env=NAME          memory, collect, arena, gym:NAME, gymvec:NAME, pettingzoo:MODULE
+    py_agent=NAME     fast for grid worlds, box for vectors (chosen by the world if left out)
+    settings=NAME     a ready-made settings file (`holdfast settings --list`) or a .yaml of yours
+    run=NAME          the folder runs/NAME, where everything about the run is kept
+    """
+    with telling_failures():
+        from holdfast.config import load_settings
+
+        settings = load_settings(words or [])
+        from holdfast.trainer import train as run_training  # torch: only for settings that are good
+
+        result = run_training(settings)
+        for name, value in {"run": result.run, **result.summary}.items():
+            typer.echo(f"{name:26} {value:.6g}" if isinstance(value, float) else f"{name:26} {value}")
+
+
+@app.command()
+def evaluate(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Name or folder of a run.")],
+    episodes: Annotated[int, typer.Option(min=1, max=1_000_000, help="Episodes to play.")] = 20,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Draw actions instead of taking the likeliest.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of the episodes.")] = 1_000_000,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Name of a checkpoint; the newest if left out.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    runs_dir: Annotated[Path, typer.Option(help="Folder that holds run folders.")] = Path("runs"),
+) -> None:
+    """Play fresh episodes with a trained policy.
+
+    \b
+    holdfast evaluate first
+    holdfast evaluate runs/first --episodes 100 --sample --json
+    """
+    with telling_failures():
+        from holdfast.cli.runs import find_run
+
+        folder = find_run(run, runs_dir)
+        from holdfast.evaluate import evaluate_run
+
+        result = evaluate_run(folder, episodes=episodes, greedy=not sample, seed=seed, checkpoint=checkpoint)
+        if as_json:
+            typer.echo(json.dumps(result.to_json(), indent=2))
+        else:
+            returns = f"return {result.return_mean:.4g} +- {result.return_std:.4g}"
+            played = f"{result.episodes} episodes of {result.checkpoint}"
+            typer.echo(f"{played}: {returns}, length {result.length_mean:.4g}")
+
+
+@app.command()
+def settings(
+    words: Annotated[list[str] | None, typer.Argument(metavar="[PREFIX] [env=NAME] [py_agent=NAME]")] = None,
+    ready: Annotated[
+        bool, typer.Option("--list", help="List the ready-made settings files instead.")
+    ] = False,
+) -> None:
+    """List every key: its default, what it takes, what it is for.
+
+    \b
+    holdfast settings trainer.schedule
+    holdfast settings env env=gym:CartPole-v1
+    holdfast settings --list
+    """
+    with telling_failures():
+        from holdfast.cli.tables import key_table, ready_table
+        from holdfast.config import describe_ready, list_keys
+
+        typer.echo(ready_table(describe_ready()) if ready else key_table(list_keys(words or [])))
+
+
+@app.command()
+def bench(
+    parts: Annotated[
+        list[str] | None, typer.Argument(metavar="[PART]...", help="What to measure; all if left out.")
+    ] = None,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", metavar="PATH", help="Also write the figures here.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer repetitions: a look, not a measurement.")
+    ] = False,
+) -> None:
+    """Measure speed on this machine, as ratios taken in one run."""
+    with telling_failures():
+        if json_path is not None and not json_path.absolute().parent.is_dir():
+            raise SettingsError(f"--json {json_path}: there is no folder {json_path.parent}.")
+        from holdfast.bench import PARTS, run_bench
+        from holdfast.cli.tables import row_table
+
+        figures = run_bench(parts=parts or [], quick=quick)
+        for name, rows in figures["parts"].items():
+            typer.echo(f"{PARTS[name].title}\n{row_table(rows)}\n")
+        typer.echo(", ".join(f"{name} {value}" for name, value in figures["machine"].items()))
+        if json_path is not None:
+            json_path.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")

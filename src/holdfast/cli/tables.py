@@ -1,0 +1,58 @@
+"""Tables as text: as wide as the terminal, or one line per row where there is none."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from holdfast.config import Key
+
+PIPE_WIDTH = 1000
+
+
+def key_table(keys: list[Key]) -> str:
+    table = _table("key", "default", "takes", "what it is for", "only with")
+    for key in keys:
+        default = "" if key.default is None and not key.optional else _shown(key.default)
+        table.add_row(key.name, default, key.allowed, key.description, key.owner)
+    return _render(table)
+
+
+def ready_table(files: dict[str, str]) -> str:
+    table = _table("settings=", "what it trains")
+    for name, first_line in files.items():
+        table.add_row(name, first_line)
+    return _render(table)
+
+
+def row_table(rows: list[dict[str, Any]]) -> str:
+    """Figures that share their keys, one row each."""
+    table = _table(*rows[0])
+    for row in rows:
+        table.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()))
+    return _render(table)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for i, column in enumerate(columns):
+        table.add_column(column, no_wrap=i == 0, overflow="fold")
+    return table
+
+
+def _shown(value: object) -> str:
+    return (
+        {True: "on", False: "off", "": "(empty)"}.get(value, str(value))
+        if isinstance(value, bool | str)
+        else str(value)
+    )
+
+
+def _render(table: Table) -> str:
+    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, markup=False, highlight=False)
+    with console.capture() as captured:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in captured.get().rstrip().split("\n"))

@@ -1,0 +1,96 @@
+"""What the user gave, key by key: from key=value words, and from the tree of a settings file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from holdfast.config.describe import groups, keys_by_name, mappings
+from holdfast.config.files import ready_names
+from holdfast.config.nearest import nearest
+from holdfast.config.settings import ENVS_BY_NAME, POLICIES_BY_NAME
+from holdfast.config.values import parse_yaml, printable
+
+SHORT = {"env": "env.name", "py_agent": "policy.py_agent"}
+
+
+@dataclass(frozen=True)
+class Given:
+    """One key as somebody wrote it. `value` is the text of a word or the data of a file."""
+
+    key: str
+    value: Any
+    shown: str  # as typed, for messages
+    order: int  # place among the words; what a file gives comes before them
+    file: str = ""  # the settings file it comes from; "" for a word
+
+    @property
+    def source(self) -> str:
+        return f"{self.shown} ({self.file})" if self.file else self.shown
+
+
+class Problem(NamedTuple):
+    order: int
+    key: str
+    message: str
+
+
+def split_words(words: Sequence[str]) -> tuple[list[Given], list[Problem]]:
+    given: list[Given] = []
+    problems: list[Problem] = []
+    for order, word in enumerate(words):
+        key, equals, text = word.partition("=")
+        key = key.strip()
+        if not equals or not key or key.startswith("-"):
+            problems.append(Problem(order, key, f"{printable(word)}: {_not_a_setting(key, text)}"))
+            continue
+        if key in groups() and text.strip().startswith("{"):
+            try:
+                tree = parse_yaml(text)
+            except ValueError as error:
+                problems.append(Problem(order, key, f"{printable(word)}: not a mapping. {error}."))
+                continue
+            given += [Given(g.key, g.value, g.shown, order) for g in flatten({key: tree}, "")]
+        else:
+            given.append(Given(SHORT.get(key, key), text, printable(word, 100), order))
+    return given, problems + given_twice(given)
+
+
+def flatten(tree: Mapping[Any, Any], file: str, prefix: str = "") -> Iterator[Given]:
+    """A tree as full keys: {trainer: {lr: 1}} gives trainer.lr; what lies below env.kwargs is its value."""
+    for name, value in tree.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping) and key not in mappings():
+            yield from flatten(value, file, f"{key}.")
+        elif value is not None or key not in groups():  # a group with everything commented out gives nothing
+            yield Given(SHORT.get(key, key), value, printable(f"{key}={value}", 100), -1, file)
+
+
+def given_twice(given: Sequence[Given]) -> list[Problem]:
+    """The same key with two values, also where one holds the other (env.kwargs and env.kwargs.gravity)."""
+    problems = []
+    for i, second in enumerate(given):
+        for first in given[:i]:
+            same = first.key == second.key and first.value != second.value
+            inside = first.key.startswith(f"{second.key}.") or second.key.startswith(f"{first.key}.")
+            if same or inside:
+                message = f"{first.shown} and {second.source}: the same key twice. Keep one."
+                problems.append(Problem(second.order, second.key, message))
+    return problems
+
+
+def _not_a_setting(key: str, text: str) -> str:
+    if not key:
+        return "a key is missing. Write key=value, such as trainer.lr=1e-3."
+    if key.startswith("-"):
+        return f"settings have no dashes. Write {printable(key.lstrip('-'))}={printable(text) or 'value'}."
+    hints = {
+        **{name: f"settings={name}" for name in ready_names()},
+        **{name: f"env={name}" for name in ENVS_BY_NAME},
+        **{name: f"py_agent={name}" for name in POLICIES_BY_NAME},
+        **{name: f"{name}=..." for name in keys_by_name()},
+        **{short: f"{short}=..." for short in (*SHORT, "settings")},
+    }
+    found = nearest(key, hints)
+    return f"not key=value.{f' Did you mean {hints[found]}?' if found else ' Write it as trainer.lr=1e-3.'}"

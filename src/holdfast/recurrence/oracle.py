@@ -1,0 +1,42 @@
+"""The plain masked loop: what a core has to compute, written so that it can be checked by reading."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from holdfast.recurrence.core import State, as_mask
+from holdfast.recurrence.gru import GRU
+from holdfast.recurrence.lstm import LSTM
+
+
+def masked_loop(core: LSTM | GRU, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:
+    """Same arguments and result as core(x, state, first): one layer and one step at a time, by autograd."""
+    step = lstm_step if isinstance(core, LSTM) else gru_step
+    first = as_mask(first).unsqueeze(-1)
+    finals = []
+    for layer in range(core.num_layers):
+        w_ih, w_hh, b_ih, b_hh = core.layer_weights(layer)
+        leaves = tuple(leaf[layer] for leaf in state)
+        outputs = []
+        for from_x, first_t in zip(F.linear(x, w_ih, b_ih).unbind(0), first.unbind(0), strict=True):
+            leaves = tuple(torch.where(first_t, 0.0, leaf) for leaf in leaves)
+            leaves = step(from_x, F.linear(leaves[0], w_hh, b_hh), leaves)
+            outputs.append(leaves[0])
+        x = torch.stack(outputs)
+        finals.append(leaves)
+    return x, tuple(torch.stack(leaf) for leaf in zip(*finals, strict=True))
+
+
+def lstm_step(from_x: Tensor, from_h: Tensor, state: State) -> State:
+    i, f, g, o = (from_x + from_h).chunk(4, 1)
+    c = torch.sigmoid(f) * state[1] + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
+
+
+def gru_step(from_x: Tensor, from_h: Tensor, state: State) -> State:
+    (x_r, x_z, x_n), (h_r, h_z, h_n) = from_x.chunk(3, 1), from_h.chunk(3, 1)
+    z = torch.sigmoid(x_z + h_z)
+    n = torch.tanh(x_n + torch.sigmoid(x_r + h_r) * h_n)
+    return ((1 - z) * n + z * state[0],)

@@ -1,0 +1,348 @@
+"""The command line: what it calls, what it prints, how it ends. Training itself is stood in for."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import holdfast
+from holdfast.cli import main
+from holdfast.config import describe_keys, load_settings, settings_to_yaml
+from holdfast.config.files import ready_names
+from holdfast.errors import HoldfastError, SettingsError
+
+HEAVY = ("torch", "mettagrid", "gymnasium", "numpy", "omegaconf", "tensordict", "rich")
+
+
+def run(*args: str, code: int = 0) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(args)
+    assert (caught.value.code or 0) == code
+
+
+def python(code: str, *args: str, **options) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=60, **options
+    )
+
+
+@pytest.fixture
+def train_with(monkeypatch):
+    """Put a stand-in where `holdfast train` finds `train`; returns the settings it was called with."""
+
+    def stand_in(outcome=None):
+        calls = []
+
+        def train(settings):
+            calls.append(settings)
+            if isinstance(outcome, BaseException):
+                raise outcome
+            return SimpleNamespace(run=Path("runs/x"), summary={"agent_steps": 1024, "sps": 1234.5678})
+
+        monkeypatch.setitem(sys.modules, "holdfast.trainer", SimpleNamespace(train=train))
+        return calls
+
+    return stand_in
+
+
+# -------------------- start
+
+
+def test_help_is_light():
+    """`holdfast --help` must answer at once: nothing heavy may be imported for it."""
+    code = (
+        "import sys\nfrom holdfast.cli import main\n"
+        "try: main(sys.argv[1:])\nexcept SystemExit: pass\n"
+        f"print([m for m in {HEAVY} if m in sys.modules], file=sys.stderr)"
+    )
+    for args in (
+        [],
+        ["--help"],
+        ["--version"],
+        ["train", "--help"],
+        ["evaluate", "--help"],
+        ["bench", "--help"],
+    ):
+        done = python(code, *args)
+        assert done.stderr.splitlines()[-1] == "[]", args
+    done = python(code, "train", "trainer.lr=x")
+    assert "trainer.lr=x: needs a number" in done.stderr
+    assert "torch" not in done.stderr.splitlines()[-1], "bad settings must not cost the import of torch"
+
+
+def test_help_and_version(capsys):
+    run("--version")
+    assert capsys.readouterr().out == f"holdfast {holdfast.__version__}\n"
+    run("--help")
+    out = capsys.readouterr().out
+    assert all(f"  {verb} " in out for verb in ("train", "evaluate", "settings", "bench"))
+    run("train", "--help")
+    out = capsys.readouterr().out
+    assert "holdfast train env=gym:CartPole-v1 env.hide=[1,3] policy.core=gru" in out
+    assert "settings=NAME" in out
+
+
+def test_every_example_in_the_help_is_good(capsys, tmp_path, monkeypatch, train_with):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text("seed: 3\n")
+    calls = train_with()
+    run("train", "--help")
+    lines = [
+        line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("  holdfast train")
+    ]
+    assert len(lines) >= 5
+    for line in lines:
+        run(*line[1:])
+    assert len(calls) == len(lines)
+
+
+# -------------------- train
+
+
+def test_train_calls_train_and_prints_its_summary(capsys, train_with):
+    calls = train_with()
+    words = [
+        "env=gym:CartPole-v1",
+        "env.hide=[1,3]",
+        "run=test",
+        "py_agent=box",
+        "trainer.total_timesteps=5e3",
+    ]
+    run("train", *words)
+    assert calls == [load_settings(words)]
+    out = capsys.readouterr().out
+    assert "runs/x" in out
+    assert "1024" in out
+    assert "1234.57" in out
+
+
+def test_train_without_words_is_the_quick_start(train_with):
+    calls = train_with()
+    run("train")
+    assert calls == [load_settings(["settings=quickstart"])]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "message"),
+    [
+        (
+            SettingsError("trainer.batch_size=7: needs\na multiple"),
+            2,
+            "trainer.batch_size=7: needs\na multiple\n",
+        ),
+        (HoldfastError("worker 3 died"), 1, "worker 3 died\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+    ],
+)
+def test_how_training_ends(outcome, code, message, capsys, train_with):
+    train_with(outcome)
+    run("train", code=code)
+    assert capsys.readouterr() == ("", message)
+
+
+def test_dashes_reach_the_settings(capsys):
+    run("train", "--trainer.lr=1", code=2)
+    assert "Write trainer.lr=1" in capsys.readouterr().err
+
+
+def test_bad_words_in_a_bare_environment(tmp_path):
+    """No HOME, no terminal, TERM=dumb: the same three lines and exit code."""
+    path = os.environ.get("PYTHONPATH", "")
+    done = python(
+        "from holdfast.cli import main; main()",
+        "train",
+        "trainer.lr=x",
+        env={"TERM": "dumb", "PYTHONPATH": path},
+        cwd=tmp_path,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "trainer.lr=x: needs a number above 0 and at most 10.\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+# -------------------- evaluate
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("first", "second", "third"):
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        (folder / "config.yaml").write_text(settings_to_yaml(load_settings([])))
+    (tmp_path / "runs" / "empty").mkdir()
+
+
+@pytest.fixture
+def evaluations(monkeypatch):
+    calls = []
+
+    def evaluate_run(run_dir, episodes, greedy, seed, checkpoint):
+        calls.append((run_dir, episodes, greedy, seed, checkpoint))
+        facts = {
+            "episodes": episodes,
+            "return_mean": 0.5,
+            "return_std": 0.1,
+            "length_mean": 7.0,
+            "checkpoint": "00000050",
+        }
+        return SimpleNamespace(**facts, to_json=lambda: facts)
+
+    monkeypatch.setitem(sys.modules, "holdfast.evaluate", SimpleNamespace(evaluate_run=evaluate_run))
+    return calls
+
+
+@pytest.mark.parametrize("name", ["first", "runs/first", "runs/first/", "./runs/first"])
+@pytest.mark.usefixtures("runs")
+def test_evaluate_finds_a_run_by_name_or_path(name, evaluations, capsys):
+    run("evaluate", name)
+    assert evaluations == [(Path("runs/first"), 20, True, 1_000_000, None)]
+    assert capsys.readouterr().out == "20 episodes of 00000050: return 0.5 +- 0.1, length 7\n"
+
+
+@pytest.mark.usefixtures("runs")
+def test_evaluate_options(evaluations, capsys):
+    options = ["--episodes", "5", "--sample", "--seed", "3", "--checkpoint", "00000010", "--json"]
+    run("evaluate", "second", *options)
+    assert evaluations == [(Path("runs/second"), 5, False, 3, "00000010")]
+    assert json.loads(capsys.readouterr().out)["return_mean"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("args", "parts"),
+    [
+        (["secnd"], ["secnd: no such run.", "Runs in runs: second"]),
+        (["zzzzzz"], ["zzzzzz: no such run.", "first, second, third"]),
+        (["runs/frist"], ["runs/frist: no such run", "first"]),
+        (["empty"], ["empty: has no config.yaml"]),
+        ([".."], ["..: has no config.yaml"]),
+        (["first", "--runs-dir", "elsewhere"], ["first: no such run", "no runs in elsewhere"]),
+        (["a\nb"], ["no such run"]),
+    ],
+)
+@pytest.mark.usefixtures("runs")
+def test_evaluate_a_run_that_is_not_there(args, parts, evaluations, capsys):
+    run("evaluate", *args, code=2)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") <= 3
+    assert all(part in err for part in parts), err
+    assert evaluations == []
+
+
+@pytest.mark.parametrize("args", [["--episodes", "0"], ["--episodes", "x"], ["--seed", "-1"], ["--nonsense"]])
+@pytest.mark.usefixtures("runs", "evaluations")
+def test_evaluate_bad_options(args):
+    run("evaluate", "first", *args, code=2)
+
+
+# -------------------- bench
+
+
+@pytest.fixture
+def measurements(monkeypatch):
+    calls = []
+
+    def run_bench(parts, quick):
+        calls.append((parts, quick))
+        rows = [{"what": "learning", "speedup": 1.23456}, {"what": "acting", "speedup": 2.0}]
+        return {"machine": {"threads": 2}, "parts": {"fast": rows}}
+
+    parts = {"fast": SimpleNamespace(title="Fast against the first version")}
+    monkeypatch.setitem(sys.modules, "holdfast.bench", SimpleNamespace(PARTS=parts, run_bench=run_bench))
+    return calls
+
+
+def test_bench_prints_and_writes(measurements, capsys, tmp_path):
+    path = tmp_path / "figures.json"
+    run("bench", "fast", "--quick", "--json", str(path))
+    assert measurements == [(["fast"], True)]
+    title, header, learning, *_ = capsys.readouterr().out.splitlines()
+    assert title == "Fast against the first version"
+    assert header.split() == ["what", "speedup"]
+    assert learning.split() == ["learning", "1.235"]
+    assert json.loads(path.read_text())["parts"]["fast"][1]["speedup"] == 2.0
+
+
+def test_bench_looks_for_the_folder_before_it_measures(measurements, capsys, tmp_path):
+    run("bench", "--json", str(tmp_path / "no" / "figures.json"), code=2)
+    assert "there is no folder" in capsys.readouterr().err
+    assert measurements == []
+
+
+# -------------------- settings
+
+
+def test_settings_lists_every_key(capsys):
+    run("settings")
+    listed = {line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]}
+    assert listed == {key.name for key in describe_keys()}
+
+
+@pytest.mark.parametrize(
+    ("words", "listed"),
+    [
+        (["trainer.prioritized"], {"trainer.prioritized.alpha", "trainer.prioritized.beta"}),
+        (["debug"], {"debug.shapes", "debug.poison"}),
+        (["env", "env=gym:CartPole-v1"], {"env.name", "env.num_envs", "env.hide", "env.kwargs"}),
+        (["env=gym", "env."], {"env.name", "env.num_envs", "env.hide", "env.kwargs"}),
+        (["policy.e", "py_agent=box"], {"policy.encoder"}),
+    ],
+)
+def test_settings_of_a_part(words, listed, capsys):
+    run("settings", *words)
+    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]} == listed
+
+
+def test_settings_shows_a_key_on_one_line_where_there_is_no_terminal(capsys):
+    run("settings", "trainer.lr")
+    (line,) = capsys.readouterr().out.splitlines()[1:]
+    assert line.split("  ")[0] == "trainer.lr"
+    assert all(part in line for part in ("0.001", "a number above 0 and at most 10", "learning rate of Adam"))
+
+
+def test_settings_names_a_key_of_all_agents_once(capsys):
+    run("settings", "policy.core")
+    (line,) = capsys.readouterr().out.splitlines()[1:]
+    assert "py_agent=" not in line
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["trainr"], "Did you mean trainer?"),
+        (["env=memry"], "Did you mean memory?"),
+        (["py_agent=fst"], "Did you mean fast?"),
+        (["trainer.lr=3"], "only env=... and py_agent=..."),
+    ],
+)
+def test_settings_bad_words(words, part, capsys):
+    run("settings", *words, code=2)
+    assert part in capsys.readouterr().err
+
+
+def test_settings_list(capsys):
+    run("settings", "--list")
+    out = capsys.readouterr().out
+    assert all(name in out for name in ready_names())
+    assert "A T-maze that only memory can solve" in out
+
+
+@pytest.mark.parametrize(
+    "args", [["settings"], ["settings", "trainer.lr"]], ids=["long output", "short output"]
+)
+def test_a_closed_pipe_is_quiet(args):
+    """Short output is still in a buffer when the write fails, and is flushed once more at exit."""
+    command = [sys.executable, "-c", "from holdfast.cli import main; main()", *args]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    assert child.stdout is not None
+    assert child.stderr is not None
+    child.stdout.close()
+    assert child.stderr.read() == ""
+    child.stderr.close()
+    assert child.wait(30) == 141

@@ -1,0 +1,53 @@
+"""tools/train.py: the seeds' command, from whatever interpreter `python3` happens to be."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "tools" / "train.py"
+BARE = [sys.executable, "-S", "-I"]  # an interpreter that has no packages
+
+
+def run(command: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=cwd)
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A copy of the script in a project folder of its own."""
+    (tmp_path / "tools").mkdir()
+    return Path(shutil.copy(SCRIPT, tmp_path / "tools")).parents[1]
+
+
+def test_it_can_be_executed():
+    assert os.access(SCRIPT, os.X_OK)
+    assert SCRIPT.read_text().startswith("#!/usr/bin/env python3\n")
+
+
+def test_it_takes_the_words_of_holdfast_train(tmp_path):
+    done = run([sys.executable, str(SCRIPT), "py_agent=fst"], tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("py_agent=fst: no such agent. Did you mean fast?")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_becomes_the_projects_interpreter(checkout):
+    python = checkout / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\nprintf "%s|" "$@"\n')
+    python.chmod(0o755)
+    script = str(checkout / "tools" / "train.py")
+    done = run([*BARE, script, "run=a b", "seed=1"], checkout)
+    assert (done.returncode, done.stdout) == (0, f"{script}|run=a b|seed=1|")
+
+
+def test_without_one_it_says_what_to_do(checkout):
+    done = run([*BARE, str(checkout / "tools" / "train.py"), "seed=1"], checkout)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "is not installed" in done.stderr
+    assert "make train" in done.stderr

@@ -1,0 +1,74 @@
+"""Settings that cannot work together, or would do nothing."""
+
+import pytest
+
+from holdfast.config import load_settings
+from holdfast.config.conflicts import NEEDS
+from holdfast.errors import SettingsError
+
+DEAD = [
+    # words that would do nothing, and the word that brings them to life
+    (["trainer.vtrace_rho=1"], "trainer.advantage=vtrace"),
+    (["trainer.vtrace_c=2"], "trainer.advantage=vtrace"),
+    (["trainer.prioritized.beta=0.5"], "trainer.prioritized.alpha=0.5"),
+    (["trainer.schedule.lr.end=0"], "trainer.schedule.lr.kind=linear"),
+    (["trainer.schedule.entropy_coef.end=0"], "trainer.schedule.entropy_coef.kind=cosine"),
+    (["trainer.schedule.clip.end=0.1"], "trainer.schedule.clip.kind=linear"),
+    (["trainer.value_clip=0.1", "trainer.value_coef=0"], None),
+    (["trainer.target_kl=0.01"], "trainer.update_epochs=2"),
+    (["policy.memory_scope=lifetime", "policy.core=none"], None),
+    (["policy.memory_scope=episode", "policy.core=none"], None),
+    (["trainer.start_states=zeros", "policy.core=none"], None),
+    (["trainer.start_states=stored", "policy.core=none"], None),
+    (["trainer.burn_in=0", "policy.core=none"], None),
+    (["trainer.reset_memory_each_rollout=off", "policy.core=none"], None),
+    (["trainer.start_states=refreshed"], "trainer.update_epochs=2"),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"), DEAD, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
+def test_a_word_that_would_do_nothing_is_refused(words, remedy):
+    key = words[0].partition("=")[0]
+    for order in (words, words[::-1]):
+        with pytest.raises(SettingsError, match="has no effect") as caught:
+            load_settings(order)
+        assert str(caught.value).startswith(f"{key}=")
+        assert len(str(caught.value).split("\n")) == 1
+    load_settings([words[0], remedy] if remedy else words[:1])
+
+
+def test_every_rule_is_tried():
+    tried = {words[0].partition("=")[0] for words, _ in DEAD}
+    assert {key for rule in NEEDS for key in rule.keys} <= tried
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["trainer.burn_in=4", "trainer.start_states=zeros"],
+            "trainer.burn_in=4: needs trainer.start_states=stored",
+        ),
+        (["trainer.minibatch_size=100"], "trainer.minibatch_size=100: needs whole segments"),
+        (["trainer.batch_size=100"], "trainer.batch_size=100: needs whole segments"),
+        (
+            ["trainer.batch_size=1024", "trainer.minibatch_size=384"],
+            "does not divide trainer.batch_size=1024",
+        ),
+        (["trainer.num_workers=9"], "trainer.num_workers=9: at most one per environment, and env.num_envs=8"),
+    ],
+)
+def test_impossible_together(words, message):
+    with pytest.raises(SettingsError) as caught:
+        load_settings(words)
+    assert message in str(caught.value)
+
+
+def test_several_conflicts_come_in_the_order_of_the_words():
+    words = ["trainer.vtrace_c=1", "policy.core=none", "trainer.burn_in=0", "trainer.vtrace_rho=1"]
+    with pytest.raises(SettingsError) as caught:
+        load_settings(words)
+    assert str(caught.value).startswith("trainer.vtrace_c=")
+    assert str(caught.value).endswith("2 more errors: trainer.burn_in, trainer.vtrace_rho.")

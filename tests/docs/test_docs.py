@@ -1,0 +1,55 @@
+"""Text that can rot is run: code blocks of README and docs, and the settings their commands give."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.app import app
+from holdfast.config import load_settings
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [text for kind, text in BLOCK.findall(page.read_text()) if kind == language]
+
+
+def commands(page: Path) -> list[list[str]]:
+    lines = [line.split("#")[0].strip() for text in blocks(page, "bash") for line in text.splitlines()]
+    return [shlex.split(line) for line in lines if line]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_python_blocks_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict = {"__name__": "docs"}
+    for text in blocks(page, "python"):
+        exec(compile(text, page.name, "exec"), names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_commands_exist_and_their_settings_load(page, tmp_path, monkeypatch):
+    verbs = {command.name or command.callback.__name__ for command in app.registered_commands}
+    known_targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    monkeypatch.chdir(tmp_path)
+    for words in commands(page):
+        program = Path(words[0]).name
+        if program == "make":
+            assert words[1] in known_targets
+        elif program == "holdfast":
+            assert words[1] in verbs
+        if program == "train.py" or words[1:2] == ["train"] and program == "holdfast":
+            given = [word for word in words[1:] if "=" in word]
+            if not any("runs/" in word for word in given):  # a run that does not exist here
+                load_settings(given)
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name} links to {target}"

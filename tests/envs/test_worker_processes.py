@@ -1,0 +1,195 @@
+"""Real processes, real signals: deaths are noticed, nobody outlives the program, nothing stays behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from holdfast.config.settings import GymEnv
+from holdfast.envs import make_world
+from holdfast.envs.workers import WorkerWorld
+from holdfast.errors import HoldfastError
+
+PARENT = Path(__file__).parent / "toys" / "toy_parent.py"
+
+
+def odd(fault: str = "none", num_workers: int = 2) -> WorkerWorld:
+    settings = GymEnv(name="gym:toy_gym:Odd-v0", num_envs=4, kwargs={"fault": fault})
+    world = make_world(settings, num_workers)
+    assert isinstance(world, WorkerWorld)
+    world.reset(seed=0)
+    return world
+
+
+def pids(world: WorkerWorld) -> list[int]:
+    found = [worker.process.pid for worker in world._workers]
+    return [pid for pid in found if pid is not None]
+
+
+def comes_true(condition: Callable[[], bool], within: float) -> bool:
+    deadline = time.monotonic() + within
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def gone(workers: list[int], within: float) -> bool:
+    """Whether all processes end in time; those that became zombies of somebody else have ended."""
+
+    def running(pid: int) -> bool:
+        try:
+            return psutil.Process(pid).status() != "zombie"
+        except psutil.NoSuchProcess:
+            return False
+
+    return comes_true(lambda: not any(running(pid) for pid in workers), within)
+
+
+def shared_files() -> set[str]:
+    folder = Path("/dev/shm")
+    return {file.name for file in folder.iterdir()} if folder.exists() else set()
+
+
+def idle(world: WorkerWorld) -> None:
+    world.step(np.zeros(4, int))
+
+
+def test_a_killed_worker_is_named_with_its_environments():
+    """Worker 0 sleeps for a minute in its step: the death of worker 1 may not wait for it."""
+    with odd("sleep") as world:
+        workers = pids(world)
+        threading.Timer(0.3, os.kill, (workers[1], signal.SIGKILL)).start()
+        with pytest.raises(
+            HoldfastError, match=r"worker 1 with environments 2 to 3 \(pid \d+\) was ended by SIGKILL"
+        ):
+            world.step(np.array([3, 0, 0, 0]))
+        assert gone(workers, 0)
+
+
+@pytest.mark.slow
+def test_a_worker_killed_between_steps_is_noticed():
+    with odd() as world:
+        os.kill(pids(world)[0], signal.SIGKILL)
+        world._workers[0].process.join()
+        with pytest.raises(HoldfastError, match=r"worker 0 .* was ended by SIGKILL"):
+            idle(world)
+
+
+@pytest.mark.slow
+def test_a_worker_that_exits_is_told_with_its_code():
+    with odd("exit") as world, pytest.raises(HoldfastError, match=r"worker 0 .* exited with code 7"):
+        world.step(np.array([0, 3, 0, 0]))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(40)
+def test_a_dead_worker_whose_pipe_stays_open_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Its environment's own child holds the pipe: no end of file tells of the death."""
+    note = tmp_path / "orphan"
+    monkeypatch.setenv("ORPHAN", str(note))
+    try:
+        with odd("orphan") as world, pytest.raises(HoldfastError, match=r"worker 0 .* ended by SIGKILL"):
+            world.step(np.array([0, 3, 0, 0]))
+        assert psutil.pid_exists(int(note.read_text()))
+    finally:
+        os.kill(int(note.read_text()), signal.SIGKILL)
+
+
+def test_signals_to_the_group_are_the_parents_business():
+    with odd() as world:
+        workers = pids(world)
+        for pid in workers:
+            os.kill(pid, signal.SIGINT)
+            os.kill(pid, signal.SIGTERM)
+        for _ in range(20):
+            idle(world)
+    assert gone(workers, 0)
+
+
+@pytest.mark.slow
+def test_an_interrupt_in_the_middle_of_a_step_leaves_no_worker():
+    before = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    world = odd("sleep")
+    workers = pids(world)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(KeyboardInterrupt):
+            world.step(np.array([3, 0, 0, 0]))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert gone(workers, 0)
+    with pytest.raises(HoldfastError, match="closed"):
+        idle(world)
+
+
+@pytest.mark.slow
+def test_a_stopped_worker_does_not_keep_the_world_open():
+    world = odd()
+    workers = pids(world)
+    os.kill(workers[0], signal.SIGSTOP)
+    world.close()
+    assert gone(workers, 0)
+
+
+@pytest.mark.slow
+def test_a_forgotten_world_takes_its_workers_with_it():
+    world = odd()
+    workers = pids(world)
+    del world
+    assert gone(workers, 5)
+
+
+@pytest.mark.slow
+def test_no_files_handles_or_processes_stay_behind():
+    odd().close()  # starts the resource tracker of multiprocessing, which stays
+    files, handles, threads = shared_files(), psutil.Process().num_fds(), threading.active_count()
+    children = len(psutil.Process().children())
+    with odd() as world:
+        idle(world)
+        assert comes_true(lambda: shared_files() <= files, 5)  # not even while it lives
+    assert psutil.Process().num_fds() <= handles
+    assert len(psutil.Process().children()) == children
+    assert threading.active_count() == threads
+
+
+def run_parent(ending: str) -> tuple[subprocess.Popen[str], list[int]]:
+    parent = subprocess.Popen(
+        [sys.executable, str(PARENT), ending], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    return parent, [int(word) for word in parent.stdout.readline().split()]
+
+
+@pytest.mark.parametrize("ending", ["hang", pytest.param("step", marks=pytest.mark.slow)])
+def test_workers_of_a_killed_program_leave_by_themselves(ending: str):
+    """With `hang`, one worker is in the middle of a step that takes a minute."""
+    files = shared_files()
+    parent, workers = run_parent(ending)
+    assert len(workers) == 2
+    time.sleep(0.3)
+    parent.kill()
+    parent.wait()
+    assert gone(workers, 5)
+    assert comes_true(lambda: shared_files() <= files, 5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ending", "code"), [("leave", 0), ("fail", 1)])
+def test_a_program_that_forgets_to_close_still_ends(ending: str, code: int):
+    parent, workers = run_parent(ending)
+    _, errors = parent.communicate(timeout=20)
+    assert parent.returncode == code
+    assert gone(workers, 0)
+    assert ("something else went wrong" in errors) == (ending == "fail")
+    assert "leaked" not in errors
+    assert errors.count("Traceback") == code

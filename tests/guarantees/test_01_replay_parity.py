@@ -1,0 +1,94 @@
+"""Guarantee 1: scoring a stored step before the first update gives the log-prob and value that acting stored."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.policies import EVERY_POLICY_AND_CELL, make
+from support.worlds import ScriptedWorld
+
+from holdfast.ppo import Experience
+from holdfast.rollout import Collector, score
+from holdfast.spec import keys
+
+LIMIT = 1e-5
+
+
+def collect(policy, num_slots, horizon, segments, rollouts, end_rate=0.2, seed=0, **collector_options):
+    world = ScriptedWorld(policy.spec, num_slots, end_rate)
+    actions = policy.spec.actions
+    experience = Experience(
+        {**policy.get_agent_experience_spec(), keys.ACTIONS: (actions.shape, actions.dtype)},
+        num_slots,
+        horizon,
+        segments,
+        policy.state_shapes,
+        poison=True,
+    )
+    collector = Collector(world, policy, experience, **collector_options)
+    collector.start(seed)
+    for _ in range(rollouts):
+        collector.collect()
+    return experience, collector, world
+
+
+def worst_difference(policy, experience, ids):
+    batch = experience.segments(ids)
+    with torch.enable_grad():  # learning's kernels, not acting's
+        scored = score(policy, batch.arrivals, batch.start_state, batch.actions)
+    log_prob = (scored[keys.LOG_PROB] - batch.log_prob).abs().max()
+    value = (scored[keys.VALUES] - batch.values).abs().max()
+    return float(log_prob.detach()), float(value.detach())
+
+
+@pytest.mark.parametrize(("name", "core"), EVERY_POLICY_AND_CELL)
+@settings(max_examples=8, deadline=None)
+@given(
+    num_slots=st.integers(1, 5),
+    horizon=st.integers(1, 9),
+    segments=st.integers(1, 3),
+    rollouts=st.integers(1, 3),
+    layers=st.integers(1, 3),
+    end_rate=st.sampled_from([0.0, 0.2, 0.7, 1.0]),
+    seed=st.integers(0, 1000),
+    data=st.data(),
+)
+def test_every_stored_step_scores_as_it_was_lived(
+    name, core, num_slots, horizon, segments, rollouts, layers, end_rate, seed, data
+):
+    policy = make(name, core, layers, seed)
+    experience, _, _ = collect(policy, num_slots, horizon, segments, rollouts, end_rate, seed)
+    some = data.draw(st.lists(st.integers(0, experience.num_segments - 1), min_size=1, max_size=4))
+    for ids in (torch.arange(experience.num_segments), torch.tensor(some)):
+        assert max(worst_difference(policy, experience, ids)) <= LIMIT
+
+
+def test_wiped_memory_replays_as_it_was_lived():
+    policy = make("box", "lstm")
+    experience, _, _ = collect(policy, 3, 4, 2, 3, reset_memory_each_rollout=True)
+    assert max(worst_difference(policy, experience, torch.arange(6))) <= LIMIT
+
+
+@pytest.mark.parametrize("core", ["lstm", "gru"])
+def test_memory_kept_across_episodes_on_purpose_replays_as_it_was_lived(core):
+    policy = make("box", core)
+    policy.memory_scope = "lifetime"
+    experience, _, _ = collect(policy, 3, 5, 2, 2, end_rate=0.5)
+    assert max(worst_difference(policy, experience, torch.arange(6))) <= LIMIT
+
+
+@pytest.mark.parametrize("wrong", ["zeros", "shifted", "other slot", "half"])
+def test_the_measure_sees_a_wrong_start_state(wrong):
+    """Parity that could not fail would promise nothing: each wrong start state is far above the limit."""
+    policy = make("box", "lstm")
+    experience, _, _ = collect(policy, 4, 5, 3, 2, end_rate=0.0)
+    batch = experience.segments(torch.arange(4, 8))
+    h, c = batch.start_state
+    start = {
+        "zeros": (torch.zeros_like(h), torch.zeros_like(c)),
+        "shifted": experience.segments(torch.arange(0, 4)).start_state,
+        "other slot": (h.roll(1, 1), c.roll(1, 1)),
+        "half": (torch.zeros_like(h), c),
+    }[wrong]
+    scored = score(policy, batch.arrivals, start, batch.actions)
+    assert float((scored[keys.LOG_PROB] - batch.log_prob).abs().max().detach()) > 100 * LIMIT

@@ -1,0 +1,108 @@
+"""Guarantee 3: nothing before a `first` changes anything after it, and no gradient crosses it."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.policies import EVERY_POLICY_AND_CELL, make, random_actions, random_arrivals, random_state, step_td
+
+from holdfast.policies.policy import read_state
+from holdfast.rollout import score
+from holdfast.spec import keys
+
+FLAGS = [keys.DONES, keys.TRUNCATEDS]
+
+
+def with_one_first(spec, T, B, seed, at, slot, flag):
+    arrivals = random_arrivals(spec, T, B, seed, end_rate=0.0)
+    arrivals[flag][at, slot] = True
+    return arrivals
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+@pytest.mark.parametrize(("name", "core"), EVERY_POLICY_AND_CELL)
+@settings(max_examples=6, deadline=None)
+@given(T=st.integers(1, 8), B=st.integers(1, 4), layers=st.integers(1, 3), seed=st.integers(0, 999), data=st.data())
+def test_history_before_a_first_is_forgotten(name, core, flag, T, B, layers, seed, data):
+    at, slot = data.draw(st.integers(0, T - 1)), data.draw(st.integers(0, B - 1))
+    policy = make(name, core, layers, seed)
+    arrivals = with_one_first(policy.spec, T, B, seed, at, slot, flag)
+    other = {key: x.clone() for key, x in arrivals.items()}
+    other[keys.OBS][:at, slot] = random_arrivals(policy.spec, T, B, seed + 1)[keys.OBS][:at, slot]
+    actions = random_actions(policy.spec, (T, B), torch.Generator().manual_seed(seed))
+    start, other_start = random_state(policy, B, seed), random_state(policy, B, seed)
+    for leaf in other_start:
+        leaf[:, slot] += 1.0
+
+    one = score(policy, arrivals, start, actions)
+    two = score(policy, other, other_start, actions)
+    for key in (keys.LOG_PROB, keys.VALUES, keys.FULL_LOG_PROBS):
+        assert torch.equal(one[key][at:, slot], two[key][at:, slot])
+    for leaf in range(len(start)):
+        final = [read_state(x.transpose(0, 1), len(start), B, T, keys.FINAL_STATE)[leaf] for x in (one, two)]
+        assert torch.equal(final[0][:, slot], final[1][:, slot])
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+@pytest.mark.parametrize(("name", "core"), [p for p in EVERY_POLICY_AND_CELL if p[0] in ("box", "new-lstm-policy")])
+@settings(max_examples=10, deadline=None)
+@given(T=st.integers(2, 8), layers=st.integers(1, 3), seed=st.integers(0, 999), data=st.data())
+def test_gradient_is_zero_across_a_first_and_not_within_an_episode(name, core, flag, T, layers, seed, data):
+    B, slot = 2, 0
+    at = data.draw(st.integers(1, T - 1))
+    policy = make(name, core, layers, seed)
+    arrivals = with_one_first(policy.spec, T, B, seed, at, slot, flag)
+    arrivals[keys.OBS].requires_grad_()
+    start = tuple(leaf.requires_grad_() for leaf in random_state(policy, B, seed))
+    actions = random_actions(policy.spec, (T, B), torch.Generator().manual_seed(seed))
+    out = score(policy, arrivals, start, actions)
+
+    after = out[keys.VALUES][at:, slot].sum() + out[keys.LOG_PROB][at:, slot].sum()
+    obs_grad, *state_grads = torch.autograd.grad(after, [arrivals[keys.OBS], *start], retain_graph=True)
+    assert (obs_grad[:at] == 0).all()
+    assert (obs_grad[at, slot] != 0).any()
+    for grad in state_grads:
+        assert (grad[:, slot] == 0).all()
+
+    other = out[keys.VALUES][T - 1, 1]  # the other slot's episode runs through: its past matters
+    obs_grad, *state_grads = torch.autograd.grad(other, [arrivals[keys.OBS], *start])
+    assert (obs_grad[0, 1] != 0).any()
+    for grad in state_grads:
+        assert (grad[:, 1] != 0).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.uint8, torch.float32])
+@pytest.mark.parametrize("flag", FLAGS)
+@pytest.mark.parametrize(("name", "core"), EVERY_POLICY_AND_CELL)
+def test_acting_forgets_exactly_the_slots_that_ended(name, core, flag, dtype):
+    """Flags of any type are masks: an integer flag must never be taken for a slot number."""
+    B = 4
+    policy = make(name, core)
+    arrivals = random_arrivals(policy.spec, 3, B, seed=1, end_rate=0.0)
+    for t in range(2):
+        policy(step_td(arrivals, t))
+    remembered = policy.get_memory()
+    fresh = make(name, core)
+    arrivals[flag][2, 1] = True
+    arrivals[flag] = arrivals[flag].to(dtype)
+    out = policy(step_td(arrivals, 2))
+    clean = fresh(step_td(arrivals, 2))
+    carried = make(name, core)(step_td(random_arrivals(policy.spec, 3, B, 1, 0.0), 2), state=remembered)
+    torch.testing.assert_close(out[keys.VALUES][1], clean[keys.VALUES][1])
+    for slot in (0, 2, 3):
+        torch.testing.assert_close(out[keys.VALUES][slot], carried[keys.VALUES][slot])
+        assert not torch.allclose(out[keys.VALUES][slot], clean[keys.VALUES][slot], atol=1e-4)
+
+
+@pytest.mark.parametrize("core", ["lstm", "gru"])
+def test_lifetime_memory_is_kept_on_purpose_only(core):
+    policy = make("box", core)
+    arrivals = random_arrivals(policy.spec, 2, 2, seed=1, end_rate=0.0)
+    policy(step_td(arrivals, 0))
+    before = policy.get_memory()
+    arrivals[keys.DONES][1] = True
+    policy.memory_scope = "lifetime"
+    kept = policy(step_td(arrivals, 1), state=before)
+    policy.memory_scope = "episode"
+    reset = policy(step_td(arrivals, 1), state=before)
+    assert not torch.allclose(kept[keys.VALUES], reset[keys.VALUES], atol=1e-4)

@@ -1,0 +1,162 @@
+"""Guarantee 6: a segment is one slot, consecutive time, no splices; each step is trained on once per epoch.
+
+Every number written says which slot and which moment of the run it belongs to, so a segment can be read back.
+"""
+
+import random
+from dataclasses import dataclass
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from holdfast.ppo import Experience, segment_minibatches
+from holdfast.spec import keys
+
+MOMENTS = 1000  # code of a step: slot x MOMENTS + moment of the run
+
+
+@dataclass
+class Shape:
+    num_slots: int
+    horizon: int
+    segments_per_slot: int
+    burn_in: int
+
+    @property
+    def num_rows(self) -> int:
+        return self.horizon * self.segments_per_slot
+
+
+shapes = st.builds(
+    Shape,
+    num_slots=st.integers(1, 6),
+    horizon=st.integers(1, 5),
+    segments_per_slot=st.integers(1, 4),
+    burn_in=st.integers(0, 8),
+)
+
+
+def make(shape: Shape) -> Experience:
+    return Experience(
+        {keys.OBS: ((2,), "int64"), keys.ACTIONS: ((), "int64"), "own": ((1, 1), "float64")},
+        shape.num_slots,
+        shape.horizon,
+        shape.segments_per_slot,
+        state_shapes=((2, 3), (1, 2)),
+        burn_in=shape.burn_in,
+        poison=True,
+    )
+
+
+def arrived(codes: Tensor) -> dict[str, Tensor]:
+    return {
+        keys.OBS: torch.stack([codes, -codes], dim=1),
+        keys.REWARDS: codes.float(),
+        keys.DONES: codes % 5 == 0,
+        keys.TRUNCATEDS: codes % 7 == 0,
+        "own": codes.double().reshape(-1, 1, 1),
+    }
+
+
+def state_before(codes: Tensor) -> tuple[Tensor, ...]:
+    """Leaves [2, n, 3] and [1, n, 2]; layers and units differ, so that mixing axes shows."""
+    h = codes.float().reshape(1, -1, 1) + torch.tensor([0.25, 0.5]).reshape(2, 1, 1) + torch.arange(3) / 16
+    return h, codes.float().reshape(1, -1, 1) - torch.arange(2) / 4
+
+
+def collect(experience: Experience, start: int, groups: list[Tensor], rng: random.Random) -> None:
+    """One rollout whose row 0 is moment `start`. Groups of slots advance each at its own pace."""
+    R = experience.num_rows
+    row_of = [0] * len(groups)
+    while pending := [g for g, t in enumerate(row_of) if t < R]:
+        g = rng.choice(pending)
+        t, slots = row_of[g], groups[g]
+        codes = slots * MOMENTS + start + t
+        if t in experience.state_rows:
+            experience.write_state(t, state_before(codes), slots)
+        experience.write_action(t, codes, codes.float() + 0.5, codes.float() + 0.25, slots)
+        experience.write_arrival(t + 1, arrived(codes + 1), slots, valid=codes % 3 != 0)
+        row_of[g] += 1
+    experience.write_bootstrap(torch.zeros(experience.num_slots))
+
+
+def rollouts(shape: Shape, num_rollouts: int, seed: int):
+    """Yield the buffer after each rollout, with the moment of its row 0."""
+    rng = random.Random(seed)
+    experience = make(shape)
+    for n in range(num_rollouts):
+        start = n * shape.num_rows
+        if n == 0:
+            experience.write_arrival(0, arrived(torch.arange(shape.num_slots) * MOMENTS))
+        else:
+            experience.carry_over()
+        order = torch.tensor(rng.sample(range(shape.num_slots), shape.num_slots))
+        groups = list(order.split(rng.randint(1, shape.num_slots)))
+        collect(experience, start, groups, rng)
+        yield experience, start
+
+
+@settings(deadline=None, max_examples=60)
+@given(shapes, st.integers(1, 30), st.integers(1, 3), st.integers(0, 10_000))
+def test_minibatches_are_whole_segments_and_an_epoch_is_every_step_once(shape, size, num_rollouts, seed):
+    generator = torch.Generator().manual_seed(seed)
+    for experience, start in rollouts(shape, num_rollouts, seed):
+        for _epoch in range(2):
+            seen = []
+            for ids in segment_minibatches(experience.num_segments, size, generator):
+                batch = experience.segments(ids)
+                codes = batch.arrivals[keys.OBS][..., 0]
+                assert codes.shape == (shape.horizon, len(ids))
+                slots, moments = codes // MOMENTS, codes % MOMENTS
+                assert (slots == slots[0]).all(), "a segment has steps of two slots"
+                assert (moments == moments[0] + torch.arange(shape.horizon).unsqueeze(1)).all(), "time jumps"
+                assert ((moments[0] - start) % shape.horizon == 0).all()
+
+                for key, column in arrived(codes.flatten()).items():
+                    assert torch.equal(batch.arrivals[key].flatten(0, 1), column), key
+                assert torch.equal(batch.first, (codes % 5 == 0) | (codes % 7 == 0))
+                assert torch.equal(batch.actions, codes)
+                assert torch.equal(batch.log_prob, codes.float() + 0.5)
+                assert torch.equal(batch.values, codes.float() + 0.25)
+                assert torch.equal(batch.valid, codes % 3 != 0)
+                for leaf, lived in zip(batch.start_state, state_before(codes[0]), strict=True):
+                    assert torch.equal(leaf, lived), "not the memory the segment was lived with"
+                seen += codes.flatten().tolist()
+            every_step = [
+                s * MOMENTS + start + t for s in range(shape.num_slots) for t in range(shape.num_rows)
+            ]
+            assert sorted(seen) == every_step
+
+
+@settings(deadline=None, max_examples=60)
+@given(shapes, st.integers(1, 3), st.integers(0, 10_000))
+def test_burn_in_is_the_steps_just_before_with_the_memory_lived_there(shape, num_rollouts, seed):
+    for experience, start in rollouts(shape, num_rollouts, seed):
+        ids = torch.randperm(experience.num_segments, generator=torch.Generator().manual_seed(seed))
+        begins = experience.segments(ids).arrivals[keys.OBS][0, :, 0]
+        warmed = torch.zeros(len(ids), dtype=torch.long)
+        for group in experience.burn_in(ids):
+            codes = group.arrivals[keys.OBS][..., 0]
+            steps = len(codes)
+            assert torch.equal(codes[-1] + 1, begins[group.positions])
+            assert torch.equal(codes, codes[0] + torch.arange(steps).unsqueeze(1))
+            assert torch.equal(group.first, (codes % 5 == 0) | (codes % 7 == 0))
+            for leaf, lived in zip(group.start_state, state_before(codes[0]), strict=True):
+                assert torch.equal(leaf, lived)
+            warmed[group.positions] += steps
+        assert torch.equal(warmed, (begins % MOMENTS - start).clamp(max=shape.burn_in))
+
+
+@settings(deadline=None, max_examples=30)
+@given(shapes, st.integers(1, 3), st.integers(0, 10_000))
+def test_the_whole_rollout_is_every_slot_from_row_0(shape, num_rollouts, seed):
+    for experience, start in rollouts(shape, num_rollouts, seed):
+        whole = experience.whole()
+        codes = torch.arange(shape.num_slots) * MOMENTS + start + torch.arange(shape.num_rows).unsqueeze(1)
+        assert torch.equal(whole.arrivals[keys.OBS][..., 0], codes)
+        assert torch.equal(whole.actions, codes)
+        assert torch.equal(whole.values, codes.float() + 0.25)
+        for leaf, lived in zip(whole.start_state, state_before(codes[0]), strict=True):
+            assert torch.equal(leaf, lived)

@@ -1,0 +1,269 @@
+"""Guarantee 10: every key has an observable effect, or is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from holdfast.config import describe_keys, load_settings
+from holdfast.errors import SettingsError
+from holdfast.trainer import train
+from holdfast.trainer.run_folder import read_metrics
+
+GYM = [
+    "env=gym:CartPole-v1",
+    "env.hide=[1]",
+    "env.num_envs=4",
+    "trainer.horizon=8",
+    "trainer.batch_size=64",
+    "trainer.minibatch_size=32",
+    "trainer.total_timesteps=192",
+    "trainer.update_epochs=2",
+    "policy.hidden=8",
+    "policy.encoder=[8]",
+    "policy.heads=[8]",
+]
+MEMORY = [
+    "settings=memory",
+    "env=memory",
+    "env.num_envs=1",
+    "env.rooms=2",
+    "trainer.horizon=8",
+    "trainer.batch_size=32",
+    "trainer.minibatch_size=16",
+    "trainer.total_timesteps=64",
+]
+COLLECT = [w.replace("memory", "collect").replace("rooms", "agents") for w in MEMORY] + ["env.max_steps=8"]
+ARENA = [*(w.replace("collect", "arena") for w in COLLECT), "env.size=12", "env.mines=3", "env.generators=2", "env.altars=2"]
+PENDULUM = ["env=gym:Pendulum-v1", *GYM[2:]]
+VECTOR = ["env=gymvec:CartPole-v1", *GYM[1:]]
+SPREAD = ["env=pettingzoo:mpe2.simple_spread_v3", *GYM[2:], "env.num_envs=2", "trainer.batch_size=48", "trainer.minibatch_size=24"]
+SPREAD = [w for w in SPREAD if w not in ("env.num_envs=4", "trainer.batch_size=64", "trainer.minibatch_size=32")]
+
+# key -> (base words, words that are part of both runs, the word whose effect is looked for)
+EFFECT_ON_METRICS = {
+    "seed": (GYM, [], "seed=1"),
+    "env.name": (GYM[2:], ["env=gym:CartPole-v0"], "env=gym:CartPole-v1"),
+    "env.num_envs": (GYM, [], "env.num_envs=2"),
+    "env.hide": (GYM, [], "env.hide=[3]"),
+    "env.kwargs": (GYM, [], "env.kwargs={sutton_barto_reward: true}"),
+    "env.rooms": (MEMORY, [], "env.rooms=4"),
+    "env.corridor": (MEMORY, [], "env.corridor=5"),
+    "env.window": (MEMORY, [], "env.window=5"),
+    "env.agents": (COLLECT, [], "env.agents=4"),
+    "env.size": (COLLECT, [], "env.size=12"),
+    "env.mines": (COLLECT, [], "env.mines=3"),
+    "env.max_steps": (COLLECT, [], "env.max_steps=4"),
+    "env.desync": (COLLECT, [], "env.desync=true"),
+    "env.generators": (ARENA, [], "env.generators=4"),
+    "env.altars": (ARENA, [], "env.altars=4"),
+    "env.shaped": (ARENA, ["trainer.total_timesteps=1024"], "env.shaped=false"),
+    "policy.py_agent": (GYM, [], None),
+    "policy.core": (GYM, [], "policy.core=gru"),
+    "policy.hidden": (GYM, [], "policy.hidden=9"),
+    "policy.layers": (GYM, [], "policy.layers=2"),
+    "policy.memory_scope": (GYM, [], "policy.memory_scope=lifetime"),
+    "policy.encoder": (GYM, [], "policy.encoder=[9]"),
+    "policy.heads": (GYM, [], "policy.heads=[9]"),
+    "policy.normalize_obs": (GYM, [], "policy.normalize_obs=false"),
+    "policy.log_std": (PENDULUM, [], "policy.log_std=-1"),
+    "trainer.total_timesteps": (GYM, [], "trainer.total_timesteps=128"),
+    "trainer.horizon": (GYM, [], "trainer.horizon=4"),
+    "trainer.batch_size": (GYM, [], "trainer.batch_size=96"),
+    "trainer.minibatch_size": (GYM, [], "trainer.minibatch_size=16"),
+    "trainer.update_epochs": (GYM, [], "trainer.update_epochs=3"),
+    "trainer.lr": (GYM, [], "trainer.lr=2e-3"),
+    "trainer.adam_eps": (GYM, [], "trainer.adam_eps=1e-2"),
+    "trainer.gamma": (GYM, [], "trainer.gamma=0.5"),
+    "trainer.gae_lambda": (GYM, [], "trainer.gae_lambda=0.5"),
+    "trainer.advantage": (GYM, ["trainer.lr=0.1"], "trainer.advantage=vtrace"),
+    "trainer.vtrace_rho": (GYM, ["trainer.advantage=vtrace", "trainer.lr=0.1"], "trainer.vtrace_rho=0.5"),
+    "trainer.vtrace_c": (GYM, ["trainer.advantage=vtrace", "trainer.lr=0.1"], "trainer.vtrace_c=0.5"),
+    "trainer.clip": (GYM, ["trainer.lr=0.1"], "trainer.clip=0.01"),
+    "trainer.value_clip": (GYM, ["trainer.lr=0.1"], "trainer.value_clip=0.001"),
+    "trainer.value_coef": (GYM, [], "trainer.value_coef=1"),
+    "trainer.entropy_coef": (GYM, [], "trainer.entropy_coef=0.5"),
+    "trainer.max_grad_norm": (GYM, [], "trainer.max_grad_norm=0.01"),
+    "trainer.normalize_advantage": (GYM, [], "trainer.normalize_advantage=false"),
+    "trainer.target_kl": (GYM, ["trainer.lr=0.1"], "trainer.target_kl=1e-6"),
+    "trainer.reward_scale": (GYM, [], "trainer.reward_scale=0.1"),
+    "trainer.l2_init": (GYM, [], "trainer.l2_init=0.1"),
+    "trainer.weight_clip": (GYM, [], "trainer.weight_clip=0.5"),
+    "trainer.prioritized.alpha": (GYM, [], "trainer.prioritized.alpha=1"),
+    "trainer.prioritized.beta": (GYM, ["trainer.prioritized.alpha=1"], "trainer.prioritized.beta=0.1"),
+    "trainer.schedule.lr.kind": (GYM, [], "trainer.schedule.lr.kind=linear"),
+    "trainer.schedule.lr.end": (GYM, ["trainer.schedule.lr.kind=cosine"], "trainer.schedule.lr.end=1e-2"),
+    "trainer.schedule.entropy_coef.kind": (GYM, ["trainer.entropy_coef=1"], "trainer.schedule.entropy_coef.kind=linear"),
+    "trainer.schedule.entropy_coef.end": (
+        GYM,
+        ["trainer.schedule.entropy_coef.kind=cosine"],
+        "trainer.schedule.entropy_coef.end=1",
+    ),
+    "trainer.schedule.clip.kind": (GYM, ["trainer.lr=0.1"], "trainer.schedule.clip.kind=linear"),
+    "trainer.schedule.clip.end": (
+        GYM,
+        ["trainer.lr=0.1", "trainer.schedule.clip.kind=linear"],
+        "trainer.schedule.clip.end=0.4",
+    ),
+    "trainer.start_states": (GYM, [], "trainer.start_states=zeros"),
+    "trainer.burn_in": (GYM, ["trainer.lr=0.1"], "trainer.burn_in=4"),
+    "trainer.reset_memory_each_rollout": (GYM, [], "trainer.reset_memory_each_rollout=true"),
+}
+# Keys whose effect is elsewhere than in the metrics; a test below shows each.
+EFFECT_ELSEWHERE = {
+    "run",
+    "runs_dir",
+    "device",
+    "progress",
+    "tensorboard",
+    "wandb",
+    "policy.compile",
+    "trainer.num_workers",
+    "trainer.checkpoint_interval",
+    "trainer.threads",
+    "debug.shapes",
+    "debug.poison",
+    "env.num_tokens",
+}
+TIMING = {"wall_s", "sps", "rss_mb", "share_world", "share_inference", "share_learning"}
+
+
+def run(words: list[str], folder: Path, name: str) -> Path:
+    return train(load_settings([*words, f"runs_dir={folder}", f"run={name}", "progress=off"])).run
+
+
+def figures(path: Path) -> list[dict]:
+    return [{k: v for k, v in row.items() if k not in TIMING} for row in read_metrics(path)]
+
+
+def without(words: list[str], word: str) -> list[str]:
+    key = word.split("=")[0]
+    return [w for w in words if w.split("=")[0] != key]
+
+
+def test_every_key_is_accounted_for():
+    assert {key.name for key in describe_keys()} == set(EFFECT_ON_METRICS) | EFFECT_ELSEWHERE
+
+
+@pytest.mark.parametrize("key", [k for k, v in EFFECT_ON_METRICS.items() if v[2]])
+def test_the_key_changes_the_run(key, tmp_path):
+    base, common, word = EFFECT_ON_METRICS[key]
+    common = [w for w in common if w.split("=")[0] != word.split("=")[0]] or common
+    base = [w for w in base if w.split("=")[0] not in {c.split("=")[0] for c in common}]
+    plain = figures(run([*base, *common], tmp_path, "plain"))
+    changed = figures(run([*without([*base, *common], word), word], tmp_path, "changed"))
+    assert plain != changed
+
+
+def test_the_same_words_give_the_same_run(tmp_path):
+    """Otherwise the comparison above would see an effect in every key."""
+    assert figures(run(GYM, tmp_path, "one")) == figures(run(GYM, tmp_path, "two"))
+
+
+def test_refreshed_start_states_differ_from_stored_ones(tmp_path):
+    words = [*GYM, "trainer.lr=0.1"]
+    stored = figures(run(words, tmp_path, "stored"))
+    refreshed = figures(run([*words, "trainer.start_states=refreshed"], tmp_path, "refreshed"))
+    assert stored != refreshed
+
+
+@pytest.mark.parametrize(("base", "word"), [(VECTOR, "env.hide=[3]"), (VECTOR, "env.kwargs={sutton_barto_reward: true}"), (SPREAD, "env.kwargs={N: 2}")])
+def test_keys_of_the_other_worlds(base, word, tmp_path):
+    words = without(base, word)
+    if "N:" in word:
+        words = [w for w in words if "batch_size" not in w]
+    assert figures(run(words, tmp_path, "plain")) != figures(run([*words, word], tmp_path, "changed"))
+
+
+def test_agents_are_told_apart():
+    assert type(load_settings(["py_agent=fast"]).policy) is not type(load_settings([*GYM, "py_agent=box"]).policy)
+
+
+def test_run_and_runs_dir_name_the_folder(tmp_path):
+    assert run(GYM, tmp_path / "here", "name") == tmp_path / "here" / "name"
+
+
+def test_checkpoint_interval_counts_checkpoints(tmp_path):
+    def saved(path):
+        return sorted(p.name for p in (path / "checkpoints").iterdir())
+
+    assert saved(run([*GYM, "trainer.checkpoint_interval=1"], tmp_path, "all")) == ["00000001", "00000002", "00000003"]
+    assert saved(run([*GYM, "trainer.checkpoint_interval=0"], tmp_path, "last")) == ["00000003"]
+
+
+def test_num_workers_starts_processes_and_changes_no_number(tmp_path, monkeypatch):
+    started = []
+    from holdfast.envs import workers
+
+    init = workers.WorkerWorld.__init__
+    monkeypatch.setattr(workers.WorkerWorld, "__init__", lambda self, *a, **k: (started.append(a), init(self, *a, **k))[1])
+    assert figures(run(GYM, tmp_path, "here")) == figures(run([*GYM, "trainer.num_workers=2"], tmp_path, "there"))
+    assert len(started) == 1
+
+
+def test_threads_are_set(tmp_path):
+    before = torch.get_num_threads()
+    try:
+        run([*GYM, "trainer.threads=1"], tmp_path, "one")
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_device_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(SettingsError, match="device=xpu:7"):
+        run([*GYM, "device=xpu:7"], tmp_path, "device")
+
+
+def test_progress_lines_are_printed_and_off_is_quiet(tmp_path, capsys):
+    train(load_settings([*GYM, f"runs_dir={tmp_path}", "run=lines", "progress=lines"]))
+    assert "steps/s" in capsys.readouterr().out
+    run(GYM, tmp_path, "quiet")
+    assert capsys.readouterr().out == ""
+
+
+def test_debug_shapes_prints_shapes(tmp_path, capsys):
+    train(load_settings([*GYM, f"runs_dir={tmp_path}", "run=shapes", "progress=lines", "debug.shapes=true"]))
+    assert "start state 0" in capsys.readouterr().out
+
+
+def test_debug_poison_fills_the_buffer(tmp_path, monkeypatch):
+    from holdfast.trainer import loop
+
+    made = []
+    make = loop.make_experience
+    monkeypatch.setattr(loop, "make_experience", lambda *a: made.append(make(*a)) or made[-1])
+    run([*GYM, "debug.poison=true"], tmp_path, "poison")
+    run(GYM, tmp_path, "clean")
+    assert [experience.poison for experience in made] == [True, False]
+
+
+def test_tensorboard_writes_events(tmp_path):
+    path = run([*GYM, "tensorboard=on"], tmp_path, "events")
+    assert list(path.rglob("events.out.tfevents.*"))
+
+
+def test_wandb_without_its_package_is_refused(tmp_path, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(SettingsError, match="wandb"):
+        run([*GYM, "wandb=offline"], tmp_path, "wandb")
+    assert not list(tmp_path.iterdir())
+
+
+def test_compile_is_called(monkeypatch, tmp_path):
+    compiled = []
+    monkeypatch.setattr(torch, "compile", lambda f: compiled.append(f) or f)
+    run([*GYM, "policy.compile=true"], tmp_path, "compiled")
+    assert len(compiled) == 2
+
+
+def test_a_token_budget_too_small_is_an_error(tmp_path):
+    from holdfast.errors import HoldfastError
+
+    words = without(ARENA, "env.num_tokens=")
+    assert json.loads((run(words, tmp_path, "ample") / "summary.json").read_text())["agent_steps"] > 0
+    with pytest.raises(HoldfastError, match="num_tokens"):
+        run([*words, "env.num_tokens=3"], tmp_path, "scarce")

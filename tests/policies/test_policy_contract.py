@@ -1,0 +1,166 @@
+"""The TensorDict contract of every policy: keys, shapes, memory interface, and torch.compile."""
+
+import pytest
+import torch
+from support.policies import (
+    EVERY_POLICY,
+    SYMBOLS,
+    TOKENS,
+    VECTOR,
+    make,
+    random_actions,
+    random_arrivals,
+    random_state,
+    step_td,
+)
+from tensordict import TensorDict
+
+from holdfast.errors import SettingsError
+from holdfast.policies import BoxPolicy, Fast
+from holdfast.rollout import score
+from holdfast.spec import keys
+
+ACTING = {keys.ACTIONS, keys.LOG_PROB, keys.VALUES, keys.FULL_LOG_PROBS, keys.BPTT, keys.BATCH}
+SCORING = {keys.LOG_PROB, keys.ENTROPY, keys.VALUES, keys.FULL_LOG_PROBS, keys.BPTT, keys.BATCH}
+TEMPLATE = [name for name in EVERY_POLICY if name != "new-lstm-policy"]
+
+
+@pytest.mark.parametrize("name", TEMPLATE)
+def test_acting_writes_its_keys(name):
+    policy = make(name)
+    out = policy(step_td(random_arrivals(policy.spec, 1, 3, seed=0), 0))
+    assert set(out.keys()) >= ACTING
+    assert out[keys.ACTIONS].shape == (3, *policy.spec.actions.shape)
+    assert out[keys.LOG_PROB].shape == out[keys.VALUES].shape == (3,)
+    assert out[keys.BPTT].tolist() == [1, 1, 1]
+    assert out[keys.BATCH].tolist() == [3, 3, 3]
+
+
+@pytest.mark.parametrize("name", TEMPLATE)
+def test_scoring_writes_its_keys(name):
+    policy = make(name)
+    arrivals = random_arrivals(policy.spec, 4, 3, seed=0)
+    actions = random_actions(policy.spec, (4, 3), torch.Generator().manual_seed(0))
+    td = TensorDict({k: x.transpose(0, 1) for k, x in arrivals.items()}, batch_size=[3, 4])
+    out = policy(td, state=random_state(policy, 3, 0), action=actions.transpose(0, 1))
+    assert set(out.keys()) >= SCORING
+    assert out[keys.ENTROPY].shape == out[keys.LOG_PROB].shape == (3, 4)
+    assert (out[keys.BPTT] == 4).all()
+    assert (out[keys.BATCH] == 3).all()
+
+
+@pytest.mark.parametrize("name", EVERY_POLICY)
+@pytest.mark.parametrize("missing", [keys.DONES, keys.TRUNCATEDS])
+def test_a_call_without_episode_ends_is_refused(name, missing):
+    """Silence about episode ends is how memory comes to cross them."""
+    policy = make(name)
+    td = step_td(random_arrivals(policy.spec, 1, 3, seed=0), 0).exclude(missing)
+    with pytest.raises(KeyError, match=missing):
+        policy(td)
+
+
+@pytest.mark.parametrize("name", EVERY_POLICY)
+def test_memory_interface(name):
+    policy = make(name)
+    assert policy.has_memory()
+    arrivals = random_arrivals(policy.spec, 2, 3, seed=0, end_rate=0.0)
+    policy(step_td(arrivals, 0))
+    memory = policy.get_memory()
+    assert [leaf.shape[:2] for leaf in memory] == [(2, 3)] * len(policy.state_shapes)
+    assert all((leaf != 0).any() for leaf in memory)
+    policy.reset_memory()
+    assert all((leaf == 0).all() for leaf in policy.get_memory())
+    policy.set_memory(memory)
+    assert all(torch.equal(a, b) for a, b in zip(policy.get_memory(), memory, strict=True))
+
+
+def test_a_policy_without_memory_says_so():
+    policy = make("box", core="none")
+    arrivals = random_arrivals(policy.spec, 3, 2, seed=0)
+    assert not policy.has_memory()
+    assert policy.get_memory() == ()
+    out = [policy(step_td(arrivals, t))[keys.VALUES] for t in range(3)]
+    actions = random_actions(policy.spec, (3, 2), torch.Generator().manual_seed(0))
+    torch.testing.assert_close(torch.stack(out), score(policy, arrivals, (), actions)[keys.VALUES])
+
+
+@pytest.mark.parametrize("name", TEMPLATE)
+def test_experience_spec_names_the_observation(name):
+    policy = make(name)
+    assert policy.get_agent_experience_spec() == {keys.OBS: (policy.spec.obs.shape, policy.spec.obs.dtype)}
+
+
+@pytest.mark.parametrize("name", EVERY_POLICY)
+def test_every_parameter_belongs_to_a_part_and_learns(name):
+    policy = make(name)
+    arrivals = random_arrivals(policy.spec, 3, 2, seed=0)
+    actions = random_actions(policy.spec, (3, 2), torch.Generator().manual_seed(0))
+    out = score(policy, arrivals, random_state(policy, 2, 0), actions)
+    (out[keys.VALUES].sum() + out[keys.LOG_PROB].sum() + out[keys.ENTROPY].sum()).backward()
+    parts = {policy.part_of(n) for n, _ in policy.named_parameters()}
+    assert parts == {"encoder", "recurrence", "heads"}
+    # A bias added to every score alike cancels in the probabilities.
+    idle = {n for n, p in policy.named_parameters() if p.grad is None or not (p.grad.abs() > 1e-7).any()}
+    assert idle <= {"actor2.bias"}
+
+
+def test_lstm_by_hand_must_be_managed_first():
+    policy = make("new-lstm-policy")
+    with pytest.raises(RuntimeError, match="_manage_lstm_state"):
+        policy.lstm(torch.zeros(1, 2, 10), policy.initial_state(2))
+    td = step_td(random_arrivals(policy.spec, 1, 2, seed=0), 0)
+    h, c, _ = policy._manage_lstm_state(td, 2, 1, torch.device("cpu"))
+    with pytest.raises(RuntimeError, match="expected"):
+        policy.lstm(torch.zeros(2, 1, 10), (h, c))
+
+
+def test_agents_refuse_worlds_they_cannot_read():
+    with pytest.raises(SettingsError, match="py_agent=box"):
+        Fast(VECTOR)
+    with pytest.raises(SettingsError, match="py_agent=box"):
+        Fast(SYMBOLS)
+    with pytest.raises(SettingsError, match="py_agent=fast"):
+        BoxPolicy(TOKENS)
+
+
+def test_fast_has_the_published_sizes():
+    policy = Fast(TOKENS)
+    shapes = {name: tuple(p.shape) for name, p in policy.named_parameters()}
+    assert shapes["conv1.weight"] == (64, policy.grid.num_channels, 5, 5)
+    assert shapes["conv2.weight"] == (64, 64, 3, 3)
+    assert shapes["encoder1.weight"] == (128, 64)
+    assert shapes["encoder2.weight"] == (128, 128)
+    assert shapes["core.weight_hh_l1"] == (512, 128)
+    assert "core.weight_hh_l2" not in shapes
+    assert shapes["critic1.weight"] == (1024, 128)
+    assert shapes["actor1.weight"] == (512, 128)
+    assert shapes["actor2.W"] == (512, 16)
+    assert shapes["action_embeddings.weight"] == (100, 16)
+    assert float(policy.action_embeddings.weight.abs().max()) == pytest.approx(0.1)
+    assert float(policy.core.bias_hh_l0.min()) == float(policy.core.bias_hh_l0.max()) == 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("name", ["fast", "box", "new-lstm-policy"])
+def test_compiled_policies_give_the_same_outputs(name, whole):
+    """Both torch.compile(policy) and policy.compile=true, which compiles around the recurrence."""
+    plain, compiled = make(name), make(name)
+    if whole:
+        compiled = torch.compile(compiled)
+    else:
+        compiled.compile_around_recurrence()
+    arrivals = random_arrivals(plain.spec, 4, 3, seed=0)
+    for t in range(2):
+        a, b = plain(step_td(arrivals, t)), compiled(step_td(arrivals, t))
+        torch.testing.assert_close(a[keys.VALUES], b[keys.VALUES], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(a[keys.FULL_LOG_PROBS], b[keys.FULL_LOG_PROBS], rtol=1e-4, atol=1e-5)
+    actions = random_actions(plain.spec, (4, 3), torch.Generator().manual_seed(0))
+    start = random_state(plain, 3, 0)
+    one, two = (score(p, arrivals, start, actions) for p in (plain, compiled))
+    torch.testing.assert_close(one[keys.LOG_PROB], two[keys.LOG_PROB], rtol=1e-4, atol=1e-5)
+    for policy, out in ((plain, one), (compiled, two)):
+        policy.zero_grad()
+        (out[keys.LOG_PROB].sum() + out[keys.VALUES].sum()).backward()
+    for (name_, p), q in zip(plain.named_parameters(), compiled.parameters(), strict=True):
+        torch.testing.assert_close(p.grad, q.grad, rtol=1e-3, atol=1e-4, msg=name_)

@@ -1,0 +1,144 @@
+"""Tokens: every object is visible, junk is never written into a real cell, and the sparse product is the convolution."""
+
+import warnings
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.policies import FEATURES, TOKENS, make, random_obs
+from torch.nn import functional as F
+
+from holdfast.policies import tokens as tokens_module
+from holdfast.policies.tokens import TokenConv2d, TokenGrid
+from holdfast.spec import Feature, TokenObs
+
+OBS = TokenObs(8, (5, 5), FEATURES)
+
+
+def dense_grid(grid: TokenGrid, tokens: torch.Tensor) -> torch.Tensor:
+    """The box [N, channels, side, side] the tokens stand for, built the plain way."""
+    box = torch.zeros(len(tokens), grid.num_channels, grid.side * grid.side)
+    cell, channel, weight = grid(tokens)
+    for n in range(cell.shape[0]):
+        for k in range(cell.shape[1]):
+            if cell[n, k] >= 0:
+                box[n, channel[n, k], cell[n, k]] += weight[n, k]
+    return box.unflatten(-1, (grid.side, grid.side))
+
+
+def token(row, column, attribute, value):
+    return [row << 4 | column, attribute, value]
+
+
+EMPTY = [0xFF, 0xFF, 0xFF]
+
+
+def observation(*tokens):
+    return torch.tensor([[*tokens, *[EMPTY] * (8 - len(tokens))]], dtype=torch.uint8)
+
+
+def test_a_number_is_normalised_in_its_own_channel_and_cell():
+    grid = TokenGrid(OBS, min_side=11)
+    box = dense_grid(grid, observation(token(0, 4, 5, 128)))
+    assert grid.num_channels == 1 + 1 + 5 + 4 + 3 + 1
+    assert box[0, 14, 3, 7] == 0.5  # heart channel; a 5 x 5 window sits in rows and columns 3 to 7 of 11
+    assert box.sum() == 0.5
+
+
+@pytest.mark.parametrize(("attribute", "categories", "channel"), [(2, 5, 2), (3, 4, 7), (4, 3, 11)])
+def test_every_category_has_a_channel_even_zero(attribute, categories, channel):
+    grid = TokenGrid(OBS, min_side=11)
+    for value in range(categories):
+        box = dense_grid(grid, observation(token(2, 2, attribute, value)))
+        assert box[0, channel + value, 5, 5] == 1.0
+        assert box.sum() == 1.0
+
+
+def test_a_global_token_stands_on_the_agents_own_cell():
+    grid = TokenGrid(OBS, min_side=11)
+    box = dense_grid(grid, observation([0xFE, 1, 255]))
+    assert box[0, 1, 5, 5] == 1.0
+    assert box.sum() == 1.0
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        pytest.param([0x5 << 4 | 0, 0, 1], id="row outside the window"),
+        pytest.param([0x0 << 4 | 9, 0, 1], id="column outside the window"),
+        pytest.param([0x22, 6, 1], id="unknown attribute"),
+        pytest.param([0x22, 200, 1], id="attribute far out of range"),
+        pytest.param([0x22, 4, 3], id="category out of range"),
+    ],
+)
+def test_junk_is_ignored_with_one_warning(junk):
+    grid = TokenGrid(OBS, min_side=11)
+    real = token(1, 1, 4, 0)
+    with pytest.warns(UserWarning, match="ignoring 1 tokens"):
+        box = dense_grid(grid, observation(junk, real))
+    assert box.sum() == 1.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert dense_grid(grid, observation(junk, real)).sum() == 1.0
+
+
+def test_empty_tokens_are_silent_wherever_they_stand():
+    grid = TokenGrid(OBS, min_side=11)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        box = dense_grid(grid, observation(EMPTY, token(0, 0, 4, 1), EMPTY, token(4, 4, 4, 2)))
+        nothing = dense_grid(grid, observation())
+    assert box.sum() == 2.0
+    assert nothing.sum() == 0.0
+
+
+@pytest.mark.parametrize("mkl", [True, False])
+@settings(max_examples=15, deadline=None)
+@given(n=st.integers(1, 6), window=st.sampled_from([3, 5, 11, 13, 15]), seed=st.integers(0, 999))
+def test_token_convolution_is_the_dense_convolution(mkl, n, window, seed):
+    """Outputs and weight gradients, with the sparse product and with the bag that stands in for it without MKL."""
+    obs = TokenObs(8, (window, window), FEATURES)
+    torch.manual_seed(seed)
+    grid = TokenGrid(obs, min_side=11)
+    conv = TokenConv2d(grid, 4, kernel_size=5, stride=3)
+    spec = TOKENS.__class__("tokens", obs, TOKENS.actions, 1)
+    tokens = random_obs(spec, (n,), torch.Generator().manual_seed(seed))
+    before = torch.backends.mkl.is_available
+    tokens_module.torch.backends.mkl.is_available = lambda: mkl
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            out = conv(*grid(tokens))
+            expected = F.conv2d(dense_grid(grid, tokens), conv.weight, conv.bias, stride=3)
+            torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-6)
+            upstream = torch.randn_like(out)
+            got = torch.autograd.grad(out, [conv.weight, conv.bias], upstream)
+            want = torch.autograd.grad(expected, [conv.weight, conv.bias], upstream)
+        for a, b in zip(got, want, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    finally:
+        tokens_module.torch.backends.mkl.is_available = before
+
+
+def test_no_object_is_invisible_to_fast():
+    """Changing any one token of an observation changes what the policy computes."""
+    policy = make("fast")
+    base = observation(*[token(2, 2, f.id, 0) for f in FEATURES if f.num_categories])
+    with torch.no_grad():
+        seen = policy.encode_observations(base)
+        without = policy.encode_observations(observation())
+        assert not torch.equal(seen, without)
+        for i in range(3):
+            other = base.clone()
+            other[0, i, 2] = 1
+            assert not torch.equal(policy.encode_observations(other), seen)
+            gone = base.clone()
+            gone[0, i] = 0xFF
+            assert not torch.equal(policy.encode_observations(gone), seen)
+
+
+def test_features_may_come_in_any_order():
+    shuffled = tuple(Feature(f.id, f.name, f.normalization, f.num_categories) for f in reversed(FEATURES))
+    one, two = TokenGrid(OBS), TokenGrid(TokenObs(8, (5, 5), shuffled))
+    assert torch.equal(one.channel, two.channel)

@@ -1,0 +1,46 @@
+"""A world whose observations and episode ends are written down beforehand."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from holdfast.envs import World
+from holdfast.spec import WorldSpec
+
+
+class ScriptedWorld(World):
+    """Observations, rewards and both kinds of ends drawn from a seed, whatever the actions; keeps what it showed."""
+
+    def __init__(self, spec: WorldSpec, num_slots: int, end_rate: float = 0.2):
+        super().__init__(spec, range(num_slots))
+        self.end_rate = end_rate
+        self.shown: list[np.ndarray] = []  # every first or following observation handed out, in order
+        self.finals: dict[tuple[int, int], np.ndarray] = {}  # (step, slot) -> last observation of an episode
+
+    def _draw(self) -> np.ndarray:
+        obs = self.world_spec.obs
+        if obs.dtype == "float32":
+            return self.rng.standard_normal((self.num_slots, *obs.shape)).astype(np.float32)
+        if obs.dtype == "int64":
+            return self.rng.integers(0, obs.n, self.num_slots)
+        tokens = self.rng.integers(0, 3, (self.num_slots, *obs.shape)).astype(np.uint8)
+        tokens[..., 0] = self.rng.integers(0, 5, tokens.shape[:-1]) * 16 + self.rng.integers(0, 5, tokens.shape[:-1])
+        return tokens
+
+    def _reset(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.buffers.obs[:] = self._draw()
+        self.shown = [self.buffers.obs.copy()]
+
+    def _step(self) -> None:
+        b = self.buffers
+        b.rewards[:] = self.rng.standard_normal(self.num_slots)
+        b.terminated[:] = self.rng.random(self.num_slots) < self.end_rate / 2
+        b.truncated[:] = self.rng.random(self.num_slots) < self.end_rate / 2
+        b.final_obs[:] = self._draw()
+        b.obs[:] = self._draw()
+        ended = b.terminated | b.truncated
+        b.final_obs[~ended] = 0
+        for slot in np.flatnonzero(ended):
+            self.finals[self.steps, int(slot)] = b.final_obs[slot].copy()
+        self.shown.append(b.obs.copy())

@@ -1,0 +1,60 @@
+"""Imports point only down, and siblings do not know each other. There is no list of exceptions."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import holdfast
+
+ROOT = Path(holdfast.__file__).parent
+LAYERS = [
+    {"errors"},
+    {"spec"},
+    {"config"},
+    {"recurrence"},
+    {"envs", "policies", "ppo"},
+    {"rollout", "checkpoint"},
+    {"trainer", "evaluate"},
+    {"bench"},
+    {"cli"},
+]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+def imported_parts(source: str) -> set[str]:
+    """Top-level parts of holdfast that a file imports, anywhere in it."""
+    parts = set()
+    for node in ast.walk(ast.parse(source)):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative imports hide the layer"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        for name in names:
+            if name.startswith("holdfast."):
+                parts.add(name.split(".")[1])
+    return parts - {"__version__"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_down(path):
+    relative = path.relative_to(ROOT)
+    if relative.name == "__init__.py" and len(relative.parts) == 1:
+        assert not imported_parts(path.read_text())
+        return
+    own = relative.parts[0].removesuffix(".py")
+    for part in imported_parts(path.read_text()) - {own}:
+        assert LEVEL[part] < LEVEL[own], f"{relative} imports {part}"
+
+
+def test_every_part_has_a_layer():
+    parts = {p.relative_to(ROOT).parts[0].removesuffix(".py") for p in FILES} - {"__init__"}
+    assert parts == set(LEVEL)
+
+
+def test_the_check_sees_an_upward_import():
+    assert imported_parts("def f():\n    from holdfast.cli import main") == {"cli"}
+    assert imported_parts("import holdfast.trainer.loop") == {"trainer"}

@@ -1,0 +1,246 @@
+import json
+import os
+import re
+import resource
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from holdfast.checkpoint import save_checkpoint
+from holdfast.config import load_run_settings, load_settings
+from holdfast.errors import HoldfastError, SettingsError
+from holdfast.trainer.run_folder import RunFolder, check_run, open_run, read_metrics
+
+
+def settings(tmp_path, *words):
+    return load_settings([f"runs_dir={tmp_path / 'runs'}", *words])
+
+
+def test_a_named_run_has_its_settings_in_it(tmp_path):
+    given = settings(tmp_path, "run=demo", "seed=3", "trainer.lr=0.002", "env.corridor=5")
+    with RunFolder.create(given) as run:
+        assert run.path == tmp_path / "runs" / "demo"
+        assert run.checkpoints == run.path / "checkpoints"
+        assert load_run_settings(run.path / "config.yaml") == given
+    assert sorted(p.name for p in run.path.iterdir()) == ["config.yaml", "metrics.jsonl"]
+
+
+def test_a_run_without_a_name_gets_a_readable_one_of_its_own(tmp_path):
+    given = settings(tmp_path, "seed=3")
+    names = [RunFolder.create(given).path.name for _ in range(3)]
+    assert len(set(names)) == 3
+    for name in names:
+        assert re.fullmatch(r"memory-fast-s3-[0-9]{8}-[0-9]{6}(-[23])?", name)
+    written = load_run_settings(tmp_path / "runs" / names[1] / "config.yaml")
+    assert written == given.model_copy(update={"run": names[1]})
+
+
+def test_a_world_with_odd_letters_gives_a_plain_name(tmp_path):
+    given = settings(tmp_path, "env=gym:some.module:Öd/Env-v0", "py_agent=box")
+    name = RunFolder.create(given).path.name
+    assert re.fullmatch(r"gym-some.module-d-Env-v0-box-s0-[0-9]{8}-[0-9]{6}", name)
+
+
+@pytest.mark.parametrize("left", ["metrics.jsonl", "checkpoints"])
+def test_an_existing_run_is_refused_and_untouched(tmp_path, left):
+    folder = tmp_path / "runs" / "demo"
+    folder.mkdir(parents=True)
+    if left == "metrics.jsonl":
+        (folder / left).write_text('{"agent_steps": 1}\n')
+    else:
+        save_checkpoint(folder / left, "1", {}, {})
+    for refuse in (check_run, RunFolder.create):
+        with pytest.raises(SettingsError) as error:
+            refuse(settings(tmp_path, "run=demo"))
+        message = str(error.value)
+        assert "run=demo" in message
+        assert str(folder) in message
+        assert "another run=NAME, or delete" in message
+        assert "resum" not in message.lower()
+    assert [p.name for p in folder.iterdir()] == [left]
+
+
+def test_an_empty_folder_may_become_a_run(tmp_path):
+    (tmp_path / "runs" / "demo").mkdir(parents=True)
+    with RunFolder.create(settings(tmp_path, "run=demo")) as run:
+        assert (run.path / "config.yaml").is_file()
+
+
+def test_a_file_in_the_way(tmp_path):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "demo").write_text("x")
+    with pytest.raises(SettingsError, match="is a file"):
+        RunFolder.create(settings(tmp_path, "run=demo"))
+
+
+@pytest.mark.parametrize("word", ["run=demo", "seed=1"])
+def test_a_runs_dir_that_cannot_be_written_is_named(tmp_path, word):
+    (tmp_path / "runs").write_text("a file")
+    with pytest.raises(SettingsError) as error:
+        RunFolder.create(settings(tmp_path, word))
+    assert f"runs_dir={tmp_path / 'runs'}: cannot write there" in str(error.value)
+    assert "runs_dir=PATH" in str(error.value)
+
+
+def test_a_disk_full_at_the_start_leaves_nothing(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+        with pytest.raises(SettingsError, match="cannot write there: file too large"):
+            RunFolder.create(settings(tmp_path, "run=demo"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_of_two_runs_started_together_one_wins(tmp_path):
+    given = settings(tmp_path, "run=demo")
+    outcomes, barrier = [], threading.Barrier(8)
+
+    def start():
+        barrier.wait()
+        try:
+            outcomes.append(RunFolder.create(given))
+        except SettingsError as error:
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=start) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(isinstance(outcome, RunFolder) for outcome in outcomes) == 1
+    assert all("already holds a run" in str(o) for o in outcomes if isinstance(o, SettingsError))
+    assert load_run_settings(tmp_path / "runs" / "demo" / "config.yaml") == given
+
+
+def test_metrics_are_valid_json_whatever_the_numbers(tmp_path):
+    row = {
+        "agent_steps": 2**60,
+        "episode_return": float("nan"),
+        "kl": np.float32("inf"),
+        "entropy": np.float32(0.5),
+        "count": np.int64(3),
+        "norm": torch.tensor(0.25),
+        "none": None,
+        "flag": True,
+        "text": "a\nb",
+        "many": [1, float("-inf")],
+    }
+    with RunFolder.create(settings(tmp_path, "run=demo")) as run:
+        run.log_metrics(row)
+        run.log_metrics({"agent_steps": 2})
+        text = (run.path / "metrics.jsonl").read_text()  # before the run is closed
+
+    def refuse(name):
+        raise AssertionError(name)
+
+    first, second = (json.loads(line, parse_constant=refuse) for line in text.splitlines())
+    assert first == {
+        "agent_steps": 2**60,
+        "episode_return": None,
+        "kl": None,
+        "entropy": 0.5,
+        "count": 3,
+        "norm": 0.25,
+        "none": None,
+        "flag": True,
+        "text": "a\nb",
+        "many": [1, None],
+    }
+    assert type(first["count"]) is int
+    assert list(first) == list(row)
+    assert read_metrics(run.path) == read_metrics(run.path / "metrics.jsonl") == [first, second]
+
+
+def test_a_disk_full_while_logging_leaves_whole_lines(tmp_path):
+    with RunFolder.create(settings(tmp_path, "run=demo")) as run:
+        run.log_metrics({"agent_steps": 1})
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (50, hard))
+            with pytest.raises(HoldfastError, match=r"metrics.jsonl: cannot be written"):
+                run.log_metrics({"agent_steps": 2, "text": "x" * 100})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert read_metrics(run.path) == [{"agent_steps": 1}]
+        run.log_metrics({"agent_steps": 3})
+    assert (run.path / "metrics.jsonl").read_text() == '{"agent_steps": 1}\n{"agent_steps": 3}\n'
+
+
+def test_a_line_cut_by_a_crash_is_left_out_and_a_broken_one_is_named(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    file.write_text('{"a": 1}\n{"a": 2}\n{"a": ')
+    assert read_metrics(tmp_path) == [{"a": 1}, {"a": 2}]
+    for line in ("nonsense", "3", "[" * 100_000, ""):
+        file.write_text(f'{{"a": 1}}\n{line}\n{{"a": 3}}\n')
+        with pytest.raises(HoldfastError, match=r"metrics.jsonl: line 2 is not a JSON object"):
+            read_metrics(tmp_path)
+    with pytest.raises(HoldfastError, match="cannot be read: no such file"):
+        read_metrics(tmp_path / "none")
+
+
+def test_the_summary_is_replaced_whole(tmp_path, monkeypatch):
+    with RunFolder.create(settings(tmp_path, "run=demo")) as run:
+        run.write_summary({"episode_return": 0.5, "parity": float("nan"), "steps": 3})
+        assert json.loads((run.path / "summary.json").read_text()) == {
+            "episode_return": 0.5,
+            "parity": None,
+            "steps": 3,
+        }
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (50, hard))
+            with pytest.raises(HoldfastError, match=r"summary.json: cannot be written"):
+                run.write_summary({"text": "x" * 1000})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert json.loads((run.path / "summary.json").read_text())["steps"] == 3
+        run.write_summary({"steps": 4})
+    assert json.loads((run.path / "summary.json").read_text()) == {"steps": 4}
+    assert sorted(p.name for p in run.path.iterdir()) == ["config.yaml", "metrics.jsonl", "summary.json"]
+
+
+def test_a_run_that_fails_before_its_first_row_frees_its_name(tmp_path):
+    given = settings(tmp_path, "run=demo")
+    with pytest.raises(ZeroDivisionError), RunFolder.create(given):
+        raise ZeroDivisionError
+    assert not (tmp_path / "runs" / "demo").exists()
+    run = RunFolder.create(given)
+    save_checkpoint(run.checkpoints, "1", {}, {})
+    with pytest.raises(ZeroDivisionError), run:
+        raise ZeroDivisionError
+    assert (run.path / "config.yaml").exists()
+    run = RunFolder.create(given.model_copy(update={"run": "other"}))
+    run.log_metrics({"agent_steps": 1})
+    with pytest.raises(ZeroDivisionError), run:
+        raise ZeroDivisionError
+    assert read_metrics(run.path) == [{"agent_steps": 1}]
+
+
+def test_files_of_others_are_never_removed(tmp_path):
+    folder = tmp_path / "runs" / "demo"
+    folder.mkdir(parents=True)
+    (folder / "notes.txt").write_text("mine")
+    for _ in range(2):  # the name is free all the same
+        with pytest.raises(ZeroDivisionError), RunFolder.create(settings(tmp_path, "run=demo")):
+            raise ZeroDivisionError
+    assert [p.name for p in folder.iterdir()] == ["notes.txt"]
+
+
+def test_opening_a_run(tmp_path):
+    with RunFolder.create(settings(tmp_path, "run=demo")) as run:
+        assert open_run(run.path) == open_run(str(run.path)) == run.path
+    RunFolder.create(settings(tmp_path, "run=other")).close()
+    os.utime(run.path / "config.yaml", (1, 1))  # file times tick too slowly to tell the two apart
+    with pytest.raises(SettingsError) as error:
+        open_run(tmp_path / "runs" / "dmeo")
+    assert f"No run at {tmp_path / 'runs' / 'dmeo'}. Did you mean demo?" in str(error.value)
+    assert "newest first: other, demo." in str(error.value)
+    (tmp_path / "runs" / "empty").mkdir()
+    with pytest.raises(SettingsError, match=r"is not the folder of a run: it has no config.yaml"):
+        open_run(tmp_path / "runs" / "empty")
+    with pytest.raises(SettingsError, match="there are no runs in"):
+        open_run(tmp_path / "elsewhere" / "demo")

@@ -1,0 +1,84 @@
+import math
+import sys
+
+import pytest
+
+from holdfast.config import load_settings
+from holdfast.errors import SettingsError
+from holdfast.trainer import sinks as sinks_module
+from holdfast.trainer.sinks import check_sinks, make_sinks
+
+
+def settings(tmp_path, *words):
+    return load_settings([f"runs_dir={tmp_path / 'runs'}", "run=demo", *words])
+
+
+def test_nothing_is_asked_for_by_default(tmp_path):
+    given = settings(tmp_path)
+    check_sinks(given)
+    assert make_sinks(given, tmp_path) == []
+
+
+def test_tensorboard_events_can_be_read_back(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    (sink,) = make_sinks(settings(tmp_path, "tensorboard=on"), tmp_path)
+    sink.log({"agent_steps": 512, "episode_return": None, "policy_loss": -0.5, "sps": 1000.0}, 512)
+    sink.log({"agent_steps": 1024, "episode_return": 0.25, "policy_loss": float("nan"), "mine": 7}, 1024)
+    sink.close()
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert sorted(events.Tags()["scalars"]) == [
+        "episode/episode_return",
+        "loss/policy_loss",
+        "other/mine",
+        "time/sps",
+    ]
+    (only,) = events.Scalars("episode/episode_return")
+    assert (only.step, only.value) == (1024, 0.25)
+    before, after = events.Scalars("loss/policy_loss")
+    assert (before.step, before.value) == (512, -0.5)
+    assert (after.step, math.isnan(after.value)) == (1024, True)
+    assert [e.value for e in events.Scalars("other/mine")] == [7.0]
+
+
+@pytest.mark.parametrize(
+    ("word", "packages", "message"),
+    [
+        ("tensorboard=on", ("tensorboard", "torch.utils.tensorboard"), 'pip install "holdfast[tensorboard]"'),
+        ("wandb=on", ("wandb",), 'pip install "holdfast[wandb]"'),
+        ("wandb=offline", ("wandb",), 'pip install "holdfast[wandb]"'),
+    ],
+)
+def test_a_missing_package_is_named_with_the_command_that_installs_it(
+    tmp_path, monkeypatch, word, packages, message
+):
+    for name in list(sys.modules):
+        if name.startswith(packages):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, packages[0], None)  # Python's way to say: cannot be imported
+    given = settings(tmp_path, word)
+    for refuse in (check_sinks, lambda s: make_sinks(s, tmp_path)):
+        with pytest.raises(SettingsError) as error:
+            refuse(given)
+        first, second = str(error.value).splitlines()
+        assert first.startswith(f"{word} needs a package that is not here (")
+        assert packages[0] in first
+        assert second == message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_called_wandb_is_not_taken_for_the_package(tmp_path, monkeypatch):
+    (tmp_path / "here" / "wandb" / "offline-run").mkdir(parents=True)
+    for name in list(sys.modules):
+        if name.split(".")[0] == "wandb":
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "here")])
+    with pytest.raises(SettingsError, match="needs a package"):
+        check_sinks(settings(tmp_path, "wandb=offline"))
+    monkeypatch.delitem(sys.modules, "wandb")
+
+
+def test_every_metric_has_one_section():
+    keys = [key for section in sinks_module.SECTIONS.values() for key in section]
+    assert len(keys) == len(set(keys)) == len(sinks_module._SECTION_OF)
