@@ -29,7 +29,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     rows = []
-    print(f"{'settings':28} {'seed':>4} {'steps':>8} {'seconds':>8} {'last 100':>9} {'greedy':>9} {'parity':>8}  goal", flush=True)
+    print(
+        f"{'settings':28} {'seed':>4} {'steps':>8} {'seconds':>8} {'last 100':>9} {'greedy':>9} {'parity':>8}  goal",
+        flush=True,
+    )
     with tempfile.TemporaryDirectory() as folder:
         for name in options.names or GOALS:
             words, relation, goal = GOALS[name]
@@ -41,7 +44,12 @@ def main() -> None:
                 figure = greedy if "no_velocity" in name else last
                 met = figure >= goal if relation == ">=" else figure < goal
                 parity = max(row["parity_max_abs_logratio"] for row in read_metrics(result.run))
-                row = {"settings": name, "seed": seed, "steps": summary["agent_steps"], "seconds": summary["wall_s"]}
+                row = {
+                    "settings": name,
+                    "seed": seed,
+                    "steps": summary["agent_steps"],
+                    "seconds": summary["wall_s"],
+                }
                 row |= {"last_100": last, "greedy": greedy, "parity": parity, "met": met}
                 rows.append(row)
                 print(

@@ -76,7 +76,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--speed-steps", type=int, default=12_288)
-    parser.add_argument("--most-steps", type=int, default=100_000, help="give the peer at most so many steps to reach 450")
+    parser.add_argument(
+        "--most-steps", type=int, default=100_000, help="give the peer at most so many steps to reach 450"
+    )
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     python = install_peer()
@@ -84,10 +86,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(options.seeds):
             theirs = peer(python, seed, options.speed_steps)["steps_per_s"]
-            run = ours([*PEER_SETTINGS, f"trainer.total_timesteps={options.speed_steps}"], folder, seed, f"speed{seed}")
+            run = ours(
+                [*PEER_SETTINGS, f"trainer.total_timesteps={options.speed_steps}"],
+                folder,
+                seed,
+                f"speed{seed}",
+            )
             mine = json.loads((run / "summary.json").read_text())["sps"]
             speed.append({"seed": seed, "peer": theirs, "holdfast": mine, "ratio": mine / theirs})
-            print(f"seed {seed}: {theirs:7.0f} steps/s RecurrentPPO, {mine:7.0f} Holdfast, {mine / theirs:.1f}x", flush=True)
+            print(
+                f"seed {seed}: {theirs:7.0f} steps/s RecurrentPPO, {mine:7.0f} Holdfast, {mine / theirs:.1f}x",
+                flush=True,
+            )
         for seed in range(options.seeds):
             theirs = peer(python, seed, options.most_steps, "--anchor")
             words = ["settings=cartpole_no_velocity", "trainer.checkpoint_interval=1"]

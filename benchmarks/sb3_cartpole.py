@@ -83,7 +83,12 @@ def main() -> None:
     snapshots = Snapshots(keep=anchor)
     model.learn(steps, callback=snapshots)
     seconds = time.perf_counter() - snapshots.began - snapshots.paused
-    result = {"seed": seed, "steps": model.num_timesteps, "seconds": seconds, "steps_per_s": model.num_timesteps / seconds}
+    result = {
+        "seed": seed,
+        "steps": model.num_timesteps,
+        "seconds": seconds,
+        "steps_per_s": model.num_timesteps / seconds,
+    }
     for at_steps, at_seconds, weights in snapshots.taken:
         model.policy.load_state_dict(weights)
         if greedy_return(model) >= 450:

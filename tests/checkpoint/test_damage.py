@@ -31,9 +31,7 @@ def test_one_flipped_bit_anywhere_is_noticed_and_named(whole, refused, data):
         file.write_bytes(content)
 
 
-@pytest.mark.parametrize(
-    "name", ["policy.safetensors", "facts.json", "manifest.json", "optimizer.safetensors"]
-)
+@pytest.mark.parametrize("name", ["policy.safetensors", "facts.json", "manifest.json", "optimizer.safetensors"])
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
@@ -118,9 +116,7 @@ HOSTILE_TENSORS = {
     "deep header": (100_002).to_bytes(8, "little") + b"[" * 100_002,
     "unknown dtype": header({"w": {"dtype": "OBJECT", "shape": [1], "data_offsets": [0, 4]}}, b"\0" * 4),
     "huge shape": header({"w": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 4]}}, b"\0" * 4),
-    "overflowing shape": header(
-        {"w": {"dtype": "F32", "shape": [2**62, 4], "data_offsets": [0, 4]}}, b"\0" * 4
-    ),
+    "overflowing shape": header({"w": {"dtype": "F32", "shape": [2**62, 4], "data_offsets": [0, 4]}}, b"\0" * 4),
     "huge empty shape": header({"w": {"dtype": "F32", "shape": [0, 2**63], "data_offsets": [0, 0]}}),
     "offsets outside": header({"w": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}, b"\0" * 4),
     "offsets backwards": header({"w": {"dtype": "F32", "shape": [1], "data_offsets": [4, 0]}}, b"\0" * 4),
@@ -161,9 +157,7 @@ def test_a_manifest_cannot_name_other_files(tmp_path, name, save, reseal, refuse
     assert "no file of a checkpoint" in refused(path)
 
 
-@pytest.mark.parametrize(
-    "files", [None, [], {}, {"facts.json": 3}, {"facts.json": {"bytes": "1", "sha256": "0" * 64}}]
-)
+@pytest.mark.parametrize("files", [None, [], {}, {"facts.json": 3}, {"facts.json": {"bytes": "1", "sha256": "0" * 64}}])
 def test_a_manifest_must_list_sizes_and_checksums(tmp_path, files, save, reseal, refused):
     path = save(tmp_path)
     reseal(path, lambda manifest: manifest.update(files=files))

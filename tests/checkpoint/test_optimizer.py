@@ -40,9 +40,7 @@ def test_training_continues_bit_for_bit(tmp_path, amsgrad, named, steps):
     model, optimizer = make(amsgrad, named)
     train(model, optimizer, range(steps))
     tensors, facts = flatten_optimizer(optimizer)
-    path = save_checkpoint(
-        tmp_path, "a", {"policy": model.state_dict(), "optimizer": tensors}, {"optimizer": facts}
-    )
+    path = save_checkpoint(tmp_path, "a", {"policy": model.state_dict(), "optimizer": tensors}, {"optimizer": facts})
     train(model, optimizer, range(steps, 20))
 
     saved = load_checkpoint(path)

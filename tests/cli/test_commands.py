@@ -25,9 +25,7 @@ def run(*args: str, code: int = 0) -> None:
 
 
 def python(code: str, *args: str, **options) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=60, **options
-    )
+    return subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=60, **options)
 
 
 @pytest.fixture
@@ -91,9 +89,7 @@ def test_every_example_in_the_help_is_good(capsys, tmp_path, monkeypatch, train_
     Path("mine.yaml").write_text("seed: 3\n")
     calls = train_with()
     run("train", "--help")
-    lines = [
-        line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("  holdfast train")
-    ]
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("  holdfast train")]
     assert len(lines) >= 5
     for line in lines:
         run(*line[1:])
@@ -332,9 +328,7 @@ def test_settings_list(capsys):
     assert "A T-maze that only memory can solve" in out
 
 
-@pytest.mark.parametrize(
-    "args", [["settings"], ["settings", "trainer.lr"]], ids=["long output", "short output"]
-)
+@pytest.mark.parametrize("args", [["settings"], ["settings", "trainer.lr"]], ids=["long output", "short output"])
 def test_a_closed_pipe_is_quiet(args):
     """Short output is still in a buffer when the write fails, and is flushed once more at exit."""
     command = [sys.executable, "-c", "from holdfast.cli import main; main()", *args]

@@ -52,9 +52,7 @@ SCRAPS += [
 ]
 
 keys = st.sampled_from(NAMES + GROUPS) | st.text(max_size=8)
-texts = (
-    st.sampled_from(SCRAPS) | st.text(max_size=8) | st.lists(st.sampled_from(SCRAPS), max_size=3).map("".join)
-)
+texts = st.sampled_from(SCRAPS) | st.text(max_size=8) | st.lists(st.sampled_from(SCRAPS), max_size=3).map("".join)
 words = st.builds("{}={}".format, keys, texts) | st.text(max_size=8)
 calm = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -77,9 +75,7 @@ def test_any_words(tmp_path, given):
 
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | texts
-trees = st.recursive(
-    leaves, lambda below: st.lists(below, max_size=2) | st.dictionaries(keys, below, max_size=3)
-)
+trees = st.recursive(leaves, lambda below: st.lists(below, max_size=2) | st.dictionaries(keys, below, max_size=3))
 
 
 @calm
@@ -93,11 +89,7 @@ def test_any_tree_in_a_file(tmp_path, tree, given):
 
 
 @calm
-@given(
-    st.lists(texts | st.sampled_from(["\n", ": ", "seed: 1", "env: ", "trainer:\n  lr: "]), max_size=8).map(
-        "".join
-    )
-)
+@given(st.lists(texts | st.sampled_from(["\n", ": ", "seed: 1", "env: ", "trainer:\n  lr: "]), max_size=8).map("".join))
 def test_any_text_in_a_file(tmp_path, text):
     path = tmp_path / "any.yaml"
     path.write_text(text, encoding="utf-8", errors="surrogatepass")

@@ -131,9 +131,7 @@ def refusal(words: list[str]) -> str:
         (["env=gym:X", "env.kwargs=!!python/name:os.system"], ["tags"]),
         (["env=gym:X", "env.kwargs={a: &x [1], b: *x}"], ["aliases"]),
     ],
-    ids=lambda value: (
-        " ".join(value)[:40].encode("unicode_escape").decode() if isinstance(value, list) else None
-    ),
+    ids=lambda value: " ".join(value)[:40].encode("unicode_escape").decode() if isinstance(value, list) else None,
 )
 def test_refused(words, parts):
     message = refusal(words)

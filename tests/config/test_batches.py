@@ -101,9 +101,7 @@ def test_plans_are_whole(num_slots, horizon, segments_per_slot, total):
         total_timesteps=total, horizon=horizon, batch_size=num_slots * horizon * segments_per_slot
     )
     plan = plan_batches(trainer, num_slots)
-    assert (
-        plan.minibatches * plan.minibatch_size == plan.batch_size == num_slots * horizon * segments_per_slot
-    )
+    assert plan.minibatches * plan.minibatch_size == plan.batch_size == num_slots * horizon * segments_per_slot
     assert plan.segments_per_minibatch * horizon == plan.minibatch_size
     assert plan.segments_per_slot == segments_per_slot
     assert (plan.updates - 1) * plan.batch_size < total <= plan.updates * plan.batch_size

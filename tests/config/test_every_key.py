@@ -37,11 +37,7 @@ WRONG = {
 
 def context(owner: str) -> list[str]:
     """The words that bring a world or an agent; without owner, a world that reads no settings file."""
-    env = (
-        owner.replace("NAME", "X-v0").replace("MODULE", "some.module")
-        if owner.startswith("env=")
-        else "env=gym:X-v0"
-    )
+    env = owner.replace("NAME", "X-v0").replace("MODULE", "some.module") if owner.startswith("env=") else "env=gym:X-v0"
     return [env, owner] if owner.startswith("py_agent=") else [env]
 
 
@@ -102,9 +98,7 @@ def test_out_of_range(key):
 
 
 def test_every_number_has_limits():
-    unlimited = [
-        key.name for key in KEYS if key.kind in ("int", "float") and None in (key.limits.low, key.limits.high)
-    ]
+    unlimited = [key.name for key in KEYS if key.kind in ("int", "float") and None in (key.limits.low, key.limits.high)]
     assert unlimited == []
 
 

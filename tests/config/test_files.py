@@ -68,9 +68,7 @@ def test_ready_made_files_bear_the_words_people_add(name):
 
 def test_without_a_world_the_quick_start():
     assert load_settings([]) == load_settings(["settings=quickstart"])
-    assert (
-        load_settings(["env.corridor=9"]).env == load_settings(["settings=quickstart", "env.corridor=9"]).env
-    )
+    assert load_settings(["env.corridor=9"]).env == load_settings(["settings=quickstart", "env.corridor=9"]).env
 
 
 def test_another_world_starts_from_the_defaults_of_the_schema():
@@ -224,9 +222,7 @@ def test_yaml_round_trip(words, tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text(settings_to_yaml(loaded))
     assert load_run_settings(path) == loaded
-    assert load_settings([f"settings={path}"]) == loaded, (
-        "a run's settings are good to start another run from"
-    )
+    assert load_settings([f"settings={path}"]) == loaded, "a run's settings are good to start another run from"
     assert settings_to_yaml(load_run_settings(path)) == path.read_text()
 
 

@@ -42,7 +42,7 @@ def test_commands_exist_and_their_settings_load(page, tmp_path, monkeypatch):
             assert words[1] in known_targets
         elif program == "holdfast":
             assert words[1] in verbs
-        if program == "train.py" or words[1:2] == ["train"] and program == "holdfast":
+        if program == "train.py" or (words[1:2] == ["train"] and program == "holdfast"):
             given = [word for word in words[1:] if "=" in word]
             if not any("runs/" in word for word in given):  # a run that does not exist here
                 load_settings(given)

@@ -116,9 +116,7 @@ def test_more_workers_than_environments_are_refused():
 
 
 def test_vector_environments_take_no_workers():
-    with pytest.raises(
-        SettingsError, match=r"num_workers=2 with env=gymvec:CartPole-v1(?s:.*)depend on the number"
-    ):
+    with pytest.raises(SettingsError, match=r"num_workers=2 with env=gymvec:CartPole-v1(?s:.*)depend on the number"):
         make_world(GymVectorEnv(name="gymvec:CartPole-v1"), num_workers=2)
 
 

@@ -99,9 +99,7 @@ def test_everybody_leaves_at_once_on_the_first_step():
 
 
 def test_every_step_equals_the_bare_environment():
-    settings = PettingZooEnv(
-        name="pettingzoo:mpe2.simple_spread_v3", num_envs=2, kwargs={"N": 2, "max_cycles": 7}
-    )
+    settings = PettingZooEnv(name="pettingzoo:mpe2.simple_spread_v3", num_envs=2, kwargs={"N": 2, "max_cycles": 7})
     with make_world(settings) as world:
         got = play(world, 20, seed=9)
     for env_id in range(2):
@@ -112,9 +110,7 @@ def test_every_step_equals_the_bare_environment():
             slots = dict(zip(env.possible_agents, (2 * env_id, 2 * env_id + 1), strict=True))
             for agent, slot in slots.items():
                 assert np.array_equal(got["before"][t, slot], obs[agent])
-            after, rewards, terminated, truncated, _ = env.step(
-                {a: got["actions"][t, s] for a, s in slots.items()}
-            )
+            after, rewards, terminated, truncated, _ = env.step({a: got["actions"][t, s] for a, s in slots.items()})
             for agent, slot in slots.items():
                 assert got["rewards"][t, slot] == np.float32(rewards[agent])
                 assert got["terminated"][t, slot] == terminated[agent]

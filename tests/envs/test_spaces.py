@@ -23,9 +23,7 @@ from holdfast.spec import (
 )
 
 
-def read(
-    space: spaces.Space, obs: object, hide: tuple[int, ...] = (), lead: tuple[int, ...] = ()
-) -> np.ndarray:
+def read(space: spaces.Space, obs: object, hide: tuple[int, ...] = (), lead: tuple[int, ...] = ()) -> np.ndarray:
     reader = obs_reader(space, "toy", hide, lead)
     out = np.full((*lead, *reader.spec.shape), 77, reader.spec.dtype)
     reader.read(obs, out)
@@ -106,9 +104,7 @@ def test_dict_parts_follow_the_order_of_the_space():
     assert obs_reader(by_key, "toy").spec.parts == (ObsPart("a", (), 0), ObsPart("b", (2,), 1))
     obs = {"a": np.uint8(9), "b": np.array([0.25, 0.5])}
     assert read(by_key, obs).tolist() == [9, 0.25, 0.5]
-    assert read(by_hand, obs).tolist() == (
-        [9, 0.25, 0.5] if list(by_hand.spaces) == ["a", "b"] else [0.25, 0.5, 9]
-    )
+    assert read(by_hand, obs).tolist() == ([9, 0.25, 0.5] if list(by_hand.spaces) == ["a", "b"] else [0.25, 0.5, 9])
 
 
 @pytest.mark.parametrize(

@@ -114,9 +114,7 @@ def test_native_cartpole_matches_its_own_batch():
     ended = got["terminated"] & got["valid"]
     assert ended.any(0).all()
     assert np.array_equal(~got["valid"][1:], ended[:-1])
-    assert (
-        np.abs(got["before"][1:][~got["valid"][:-1]]) <= 0.05
-    ).all()  # CartPole starts within 0.05 of the middle
+    assert (np.abs(got["before"][1:][~got["valid"][:-1]]) <= 0.05).all()  # CartPole starts within 0.05 of the middle
     assert (np.abs(got["final_obs"][ended]).max(-1) > 0.2).all()  # and ends at 0.2095 rad or 2.4
 
 

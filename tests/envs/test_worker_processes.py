@@ -69,9 +69,7 @@ def test_a_killed_worker_is_named_with_its_environments():
     with odd("sleep") as world:
         workers = pids(world)
         threading.Timer(0.3, os.kill, (workers[1], signal.SIGKILL)).start()
-        with pytest.raises(
-            HoldfastError, match=r"worker 1 with environments 2 to 3 \(pid \d+\) was ended by SIGKILL"
-        ):
+        with pytest.raises(HoldfastError, match=r"worker 1 with environments 2 to 3 \(pid \d+\) was ended by SIGKILL"):
             world.step(np.array([3, 0, 0, 0]))
         assert gone(workers, 0)
 

@@ -121,6 +121,4 @@ def test_episode_seeds_differ_and_stay():
     assert len(seeds) == 512
     assert all(0 <= seed < 2**31 for seed in seeds)
     assert episode_seed(1, 2, 3) == episode_seed(1, 2, 3) != episode_seed(3, 2, 1)
-    assert (episode_seed(0, 0, 0), episode_seed(1, 2, 3)) == (1484405855, 1911094848), (
-        "old runs could not be replayed"
-    )
+    assert (episode_seed(0, 0, 0), episode_seed(1, 2, 3)) == (1484405855, 1911094848), "old runs could not be replayed"

@@ -4,12 +4,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.policies import EVERY_POLICY_AND_CELL, make
-from support.worlds import ScriptedWorld
 
 from holdfast.ppo import Experience
 from holdfast.rollout import Collector, score
 from holdfast.spec import keys
+from support.policies import EVERY_POLICY_AND_CELL, make
+from support.worlds import ScriptedWorld
 
 LIMIT = 1e-5
 

@@ -4,11 +4,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.policies import EVERY_POLICY_AND_CELL, make, random_actions, random_arrivals, random_state, step_td
 
 from holdfast.policies.policy import read_state
 from holdfast.rollout import score
 from holdfast.spec import keys
+from support.policies import (
+    EVERY_POLICY_AND_CELL,
+    make,
+    random_actions,
+    random_arrivals,
+    random_state,
+    step_td,
+)
 
 OUTPUTS = (keys.LOG_PROB, keys.VALUES, keys.ENTROPY, keys.FULL_LOG_PROBS)
 

@@ -4,11 +4,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.policies import EVERY_POLICY_AND_CELL, make, random_actions, random_arrivals, random_state, step_td
 
 from holdfast.policies.policy import read_state
 from holdfast.rollout import score
 from holdfast.spec import keys
+from support.policies import (
+    EVERY_POLICY_AND_CELL,
+    make,
+    random_actions,
+    random_arrivals,
+    random_state,
+    step_td,
+)
 
 FLAGS = [keys.DONES, keys.TRUNCATEDS]
 
@@ -22,7 +29,13 @@ def with_one_first(spec, T, B, seed, at, slot, flag):
 @pytest.mark.parametrize("flag", FLAGS)
 @pytest.mark.parametrize(("name", "core"), EVERY_POLICY_AND_CELL)
 @settings(max_examples=6, deadline=None)
-@given(T=st.integers(1, 8), B=st.integers(1, 4), layers=st.integers(1, 3), seed=st.integers(0, 999), data=st.data())
+@given(
+    T=st.integers(1, 8),
+    B=st.integers(1, 4),
+    layers=st.integers(1, 3),
+    seed=st.integers(0, 999),
+    data=st.data(),
+)
 def test_history_before_a_first_is_forgotten(name, core, flag, T, B, layers, seed, data):
     at, slot = data.draw(st.integers(0, T - 1)), data.draw(st.integers(0, B - 1))
     policy = make(name, core, layers, seed)

@@ -4,15 +4,28 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.policies import EVERY_POLICY_AND_CELL, make, random_actions, random_arrivals, random_state, step_td
 
 from holdfast.rollout import score
 from holdfast.spec import keys
+from support.policies import (
+    EVERY_POLICY_AND_CELL,
+    make,
+    random_actions,
+    random_arrivals,
+    random_state,
+    step_td,
+)
 
 
 @pytest.mark.parametrize(("name", "core"), EVERY_POLICY_AND_CELL)
 @settings(max_examples=8, deadline=None)
-@given(T=st.integers(1, 7), B=st.integers(2, 6), layers=st.integers(1, 3), seed=st.integers(0, 999), data=st.data())
+@given(
+    T=st.integers(1, 7),
+    B=st.integers(2, 6),
+    layers=st.integers(1, 3),
+    seed=st.integers(0, 999),
+    data=st.data(),
+)
 def test_a_subset_of_slots_scores_as_it_does_among_all(name, core, T, B, layers, seed, data):
     some = torch.tensor(data.draw(st.lists(st.integers(0, B - 1), min_size=1, max_size=B, unique=True)))
     policy = make(name, core, layers, seed)
@@ -20,7 +33,12 @@ def test_a_subset_of_slots_scores_as_it_does_among_all(name, core, T, B, layers,
     actions = random_actions(policy.spec, (T, B), torch.Generator().manual_seed(seed))
     start = random_state(policy, B, seed)
     everyone = score(policy, arrivals, start, actions)
-    few = score(policy, {k: x[:, some] for k, x in arrivals.items()}, tuple(s[:, some] for s in start), actions[:, some])
+    few = score(
+        policy,
+        {k: x[:, some] for k, x in arrivals.items()},
+        tuple(s[:, some] for s in start),
+        actions[:, some],
+    )
     for key in (keys.LOG_PROB, keys.VALUES, keys.ENTROPY):
         torch.testing.assert_close(few[key], everyone[key][:, some], rtol=1e-5, atol=2e-6)
 

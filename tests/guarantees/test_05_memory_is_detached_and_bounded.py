@@ -4,10 +4,17 @@ import gc
 
 import pytest
 import torch
-from support.policies import EVERY_POLICY_AND_CELL, make, random_actions, random_arrivals, random_state, step_td
 
 from holdfast.rollout import score
 from holdfast.spec import keys
+from support.policies import (
+    EVERY_POLICY_AND_CELL,
+    make,
+    random_actions,
+    random_arrivals,
+    random_state,
+    step_td,
+)
 
 
 def graph_size(tensor: torch.Tensor) -> int:

@@ -124,9 +124,7 @@ def test_minibatches_are_whole_segments_and_an_epoch_is_every_step_once(shape, s
                 for leaf, lived in zip(batch.start_state, state_before(codes[0]), strict=True):
                     assert torch.equal(leaf, lived), "not the memory the segment was lived with"
                 seen += codes.flatten().tolist()
-            every_step = [
-                s * MOMENTS + start + t for s in range(shape.num_slots) for t in range(shape.num_rows)
-            ]
+            every_step = [s * MOMENTS + start + t for s in range(shape.num_slots) for t in range(shape.num_rows)]
             assert sorted(seen) == every_step
 
 

@@ -4,13 +4,13 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from support.policies import make
 from tensordict import TensorDict
 
 from holdfast.config.settings import GymEnv
 from holdfast.envs import describe
 from holdfast.evaluate import evaluate
 from holdfast.policies import BoxPolicy
+from support.policies import make
 
 
 class SameEveryTime(gymnasium.Env):
@@ -71,7 +71,9 @@ def test_what_was_remembered_before_does_not_matter():
     policy = BoxPolicy(describe(env))
     clean = evaluate(policy, env, episodes=2, seed=0)
     flags = torch.zeros(1, dtype=torch.bool)
-    policy(TensorDict({"env_obs": torch.ones(1, 3), "rewards": torch.zeros(1), "dones": flags, "truncateds": flags}, [1]))
+    policy(
+        TensorDict({"env_obs": torch.ones(1, 3), "rewards": torch.zeros(1), "dones": flags, "truncateds": flags}, [1])
+    )
     assert evaluate(policy, env, episodes=2, seed=0).returns == clean.returns
 
 

@@ -5,12 +5,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.policies import make
-from support.worlds import ScriptedWorld
 
 from holdfast.ppo import Experience
 from holdfast.rollout import Collector, value_of
 from holdfast.spec import keys
+from support.policies import make
+from support.worlds import ScriptedWorld
 
 
 def collector_for(policy, num_slots, horizon, end_rate):
@@ -28,7 +28,12 @@ def collector_for(policy, num_slots, horizon, end_rate):
 
 @pytest.mark.parametrize("core", ["lstm", "gru"])
 @settings(max_examples=15, deadline=None)
-@given(num_slots=st.integers(1, 4), horizon=st.integers(1, 6), end_rate=st.sampled_from([0.1, 0.5, 1.0]), seed=st.integers(0, 99))
+@given(
+    num_slots=st.integers(1, 4),
+    horizon=st.integers(1, 6),
+    end_rate=st.sampled_from([0.1, 0.5, 1.0]),
+    seed=st.integers(0, 99),
+)
 def test_the_policy_sees_what_the_world_showed_and_nothing_else(core, num_slots, horizon, end_rate, seed):
     policy = make("box", core)
     collector, experience, world = collector_for(policy, num_slots, horizon, end_rate)

@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from support.policies import EVERY_POLICY_AND_CELL, make, random_actions, random_arrivals, step_td
 
 from holdfast.config.settings import GymEnv
+from holdfast.envs import describe
 from holdfast.evaluate import evaluate
 from holdfast.policies import BoxPolicy
-from holdfast.envs import describe
 from holdfast.rollout import score, state_after, value_of
 from holdfast.spec import keys
+from support.policies import EVERY_POLICY_AND_CELL, make, random_actions, random_arrivals, step_td
 
 
 @pytest.mark.parametrize(("name", "core"), EVERY_POLICY_AND_CELL)

@@ -36,7 +36,14 @@ def test_gaussian():
     torch.testing.assert_close(ours.entropy(PARAMS), theirs.entropy())
 
 
-@pytest.mark.parametrize("actions", [DiscreteActions(("a", "b", "c", "d")), MultiDiscreteActions((2, 2)), BoxActions((-1.0, -1.0), (1.0, 1.0))])
+@pytest.mark.parametrize(
+    "actions",
+    [
+        DiscreteActions(("a", "b", "c", "d")),
+        MultiDiscreteActions((2, 2)),
+        BoxActions((-1.0, -1.0), (1.0, 1.0)),
+    ],
+)
 def test_samples_follow_the_distribution(actions):
     ours = distribution_for(actions)
     params = PARAMS[:1].expand(20_000, -1)

@@ -2,6 +2,12 @@
 
 import pytest
 import torch
+from tensordict import TensorDict
+
+from holdfast.errors import SettingsError
+from holdfast.policies import BoxPolicy, Fast
+from holdfast.rollout import score
+from holdfast.spec import keys
 from support.policies import (
     EVERY_POLICY,
     SYMBOLS,
@@ -13,12 +19,6 @@ from support.policies import (
     random_state,
     step_td,
 )
-from tensordict import TensorDict
-
-from holdfast.errors import SettingsError
-from holdfast.policies import BoxPolicy, Fast
-from holdfast.rollout import score
-from holdfast.spec import keys
 
 ACTING = {keys.ACTIONS, keys.LOG_PROB, keys.VALUES, keys.FULL_LOG_PROBS, keys.BPTT, keys.BATCH}
 SCORING = {keys.LOG_PROB, keys.ENTROPY, keys.VALUES, keys.FULL_LOG_PROBS, keys.BPTT, keys.BATCH}

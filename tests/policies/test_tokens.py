@@ -6,12 +6,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.policies import FEATURES, TOKENS, make, random_obs
 from torch.nn import functional as F
 
 from holdfast.policies import tokens as tokens_module
 from holdfast.policies.tokens import TokenConv2d, TokenGrid
 from holdfast.spec import Feature, TokenObs
+from support.policies import FEATURES, TOKENS, make, random_obs
 
 OBS = TokenObs(8, (5, 5), FEATURES)
 

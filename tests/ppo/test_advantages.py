@@ -158,9 +158,7 @@ def test_gae_is_its_definition_step_by_step(rollout, gamma, lam):
             if done or truncated:
                 later = 0.0
             if rollout["valid"][t, s]:
-                error = (
-                    float(rollout["rewards"][t + 1, s]) + gamma * next_value - float(rollout["values"][t, s])
-                )
+                error = float(rollout["rewards"][t + 1, s]) + gamma * next_value - float(rollout["values"][t, s])
                 later = error + gamma * lam * later
             else:
                 later = 0.0

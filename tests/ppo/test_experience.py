@@ -100,9 +100,7 @@ def test_final_values_and_validity_belong_to_the_action_before_the_row():
     experience.write_arrival(0, arrived(0))
     act(experience, 0)
     truncated = torch.tensor([False, True, False])
-    experience.write_arrival(
-        1, arrived(1, **{keys.TRUNCATEDS: truncated}), valid=torch.tensor([True, True, False])
-    )
+    experience.write_arrival(1, arrived(1, **{keys.TRUNCATEDS: truncated}), valid=torch.tensor([True, True, False]))
     experience.write_final_values(1, torch.tensor([5.0]), torch.tensor([1]))
     act(experience, 1)
     experience.write_arrival(2, arrived(2))
@@ -215,16 +213,12 @@ def test_one_slot_written_twice_raises_even_within_another_group():
 def test_a_skipped_row_raises():
     experience = make()
     experience.write_arrival(0, arrived(0))
-    with pytest.raises(
-        RuntimeError, match=r"arrival 1 of slot 0 .* 1 actions written before it, there are 0"
-    ):
+    with pytest.raises(RuntimeError, match=r"arrival 1 of slot 0 .* 1 actions written before it, there are 0"):
         experience.write_arrival(1, arrived(1))
     with pytest.raises(RuntimeError, match="action 1 of slot 0"):
         experience.write_action(1, torch.zeros(S, dtype=torch.long), torch.zeros(S), torch.zeros(S))
     act(experience, 0)
-    with pytest.raises(
-        RuntimeError, match=r"action 1 of slot 0 .* 2 arrivals written before it, there are 1"
-    ):
+    with pytest.raises(RuntimeError, match=r"action 1 of slot 0 .* 2 arrivals written before it, there are 1"):
         experience.write_action(1, torch.zeros(S, dtype=torch.long), torch.zeros(S), torch.zeros(S))
 
 
@@ -247,9 +241,7 @@ def test_rows_past_the_end_raise():
         experience.write_bootstrap(torch.zeros(S))
 
 
-@pytest.mark.parametrize(
-    "read", ["segments", "burn_in", "whole", "outcomes", "carry_over", "replace_start_states"]
-)
+@pytest.mark.parametrize("read", ["segments", "burn_in", "whole", "outcomes", "carry_over", "replace_start_states"])
 def test_an_incomplete_rollout_cannot_be_read(read):
     arguments = {
         "segments": (torch.arange(1),),

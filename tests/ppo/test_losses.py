@@ -64,12 +64,8 @@ def test_kl_is_the_k3_estimate():
 def test_the_value_loss_takes_the_worse_of_moved_and_clipped():
     # old 0, returns 1. new 0.8 is clipped to 0.5: (1 - 0.5)^2 > (1 - 0.8)^2. new -2: (1 + 2)^2 stays.
     values = {"new_values": row(0.8, -2.0), "returns": row(1.0, 1.0)}
-    assert losses((1, 1), (0, 0), value_clip=0.5, **values).value_loss.item() == pytest.approx(
-        0.5 * (0.25 + 9) / 2
-    )
-    assert losses((1, 1), (0, 0), value_clip=0.0, **values).value_loss.item() == pytest.approx(
-        0.5 * (0.04 + 9) / 2
-    )
+    assert losses((1, 1), (0, 0), value_clip=0.5, **values).value_loss.item() == pytest.approx(0.5 * (0.25 + 9) / 2)
+    assert losses((1, 1), (0, 0), value_clip=0.0, **values).value_loss.item() == pytest.approx(0.5 * (0.04 + 9) / 2)
 
 
 def test_the_value_gradient_pulls_towards_returns():
@@ -144,9 +140,7 @@ def test_weights_follow_segments_not_time():
 
 
 def test_figures_carry_no_graph():
-    got = losses(
-        new_log_prob=row(0.1, grad=True), new_values=row(0.1, grad=True), entropy=row(1.0, grad=True)
-    )
+    got = losses(new_log_prob=row(0.1, grad=True), new_values=row(0.1, grad=True), entropy=row(1.0, grad=True))
     assert all(x.requires_grad for x in (got.policy_loss, got.value_loss, got.entropy))
     assert not any(x.requires_grad for x in (got.approx_kl, got.clip_fraction, got.max_log_ratio, got.ratio))
 

@@ -67,8 +67,7 @@ def test_full_correction_gives_the_plain_mean_back():
     priorities = torch.tensor([1.0, 2.0, 4.0]).repeat(3000)
     x = torch.tensor([3.0, 6.0, 9.0]).repeat(3000)
     ids, weights = (
-        torch.cat(parts)
-        for parts in zip(*prioritized_minibatches(priorities, 100, 1.0, 1.0, generator()), strict=True)
+        torch.cat(parts) for parts in zip(*prioritized_minibatches(priorities, 100, 1.0, 1.0, generator()), strict=True)
     )
     assert ((weights * x[ids]).sum() / weights.sum()).item() == pytest.approx(6.0, rel=0.03)
 

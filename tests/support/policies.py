@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from support.new_lstm_policy import NewLSTMPolicy
 from tensordict import TensorDict
 
 from holdfast.policies import BoxPolicy, Fast, Policy
@@ -19,6 +18,7 @@ from holdfast.spec import (
     WorldSpec,
     keys,
 )
+from support.new_lstm_policy import NewLSTMPolicy
 
 FEATURES = (
     Feature(0, "agent:group", 10.0),
@@ -70,7 +70,9 @@ def random_obs(spec: WorldSpec, shape: tuple[int, ...], generator: torch.Generat
     obs = spec.obs
     match obs:
         case TokenObs():
-            rows, columns = (torch.randint(0, side, (*shape, obs.num_tokens), generator=generator) for side in obs.window)
+            rows, columns = (
+                torch.randint(0, side, (*shape, obs.num_tokens), generator=generator) for side in obs.window
+            )
             attribute = torch.randint(0, len(FEATURES), rows.shape, generator=generator)
             value = torch.randint(0, 3, rows.shape, generator=generator)
             coordinate = (rows << 4 | columns).where(attribute != 1, 0xFE)

@@ -112,8 +112,7 @@ def test_a_line_says_what_matters(clock):
         progress.update(FULL)
         assert stream.getvalue().splitlines() == [  # shown at once, not when the run ends
             TITLE,
-            " 12,288 / 300,000    4%  8,412 steps/s  return 0.210  length 7.0  entropy 1.55"
-            "  parity 2e-07  34 s left",
+            " 12,288 / 300,000    4%  8,412 steps/s  return 0.210  length 7.0  entropy 1.55  parity 2e-07  34 s left",
         ]
 
 

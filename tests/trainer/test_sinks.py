@@ -50,9 +50,7 @@ def test_tensorboard_events_can_be_read_back(tmp_path):
         ("wandb=offline", ("wandb",), 'pip install "holdfast[wandb]"'),
     ],
 )
-def test_a_missing_package_is_named_with_the_command_that_installs_it(
-    tmp_path, monkeypatch, word, packages, message
-):
+def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path, monkeypatch, word, packages, message):
     for name in list(sys.modules):
         if name.startswith(packages):
             monkeypatch.delitem(sys.modules, name)

@@ -12,7 +12,9 @@ from holdfast.trainer.loop import make_experience
 from holdfast.trainer.run_folder import read_metrics
 
 
-def measure_end_to_end(updates: int, names: tuple[str, ...] = ("quickstart", "cartpole_no_velocity", "arena")) -> list[dict]:
+def measure_end_to_end(
+    updates: int, names: tuple[str, ...] = ("quickstart", "cartpole_no_velocity", "arena")
+) -> list[dict]:
     """A short run of each ready-made settings file; the first update (warm-up) does not count."""
     rows = []
     for name in names:

@@ -53,9 +53,7 @@ def _fit_groups(optimizer: Adam, saved: Any) -> list[dict[str, Any]]:
 def _fit_group(number: int, own: dict[str, Any], saved: Any) -> dict[str, Any]:
     """One group with the saved settings. A setting the file does not know keeps its present value."""
     if not isinstance(saved, dict):
-        raise CheckpointError(
-            f"optimizer: parameter group {number} is a {type(saved).__name__}, not a mapping"
-        )
+        raise CheckpointError(f"optimizer: parameter group {number} is a {type(saved).__name__}, not a mapping")
     fitted = dict(own)
     for key, value in saved.items():
         if key not in own:

@@ -126,9 +126,7 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return sorted(found, key=lambda p: _by_numbers(p.name))
 
 
-def newest_checkpoint(
-    folder: Path, on_damaged: Callable[[CheckpointError], None] | None = None
-) -> Path | None:
+def newest_checkpoint(folder: Path, on_damaged: Callable[[CheckpointError], None] | None = None) -> Path | None:
     """The newest checkpoint that verifies; `on_damaged` hears of each newer one that does not."""
     for path in reversed(list_checkpoints(folder)):
         try:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -72,21 +75,34 @@ def train(
         from holdfast.trainer import train as run_training  # torch: only for settings that are good
 
         result = run_training(settings)
-        for name, value in {"run": result.run, **result.summary}.items():
-            typer.echo(f"{name:26} {value:.6g}" if isinstance(value, float) else f"{name:26} {value}")
+        typer.echo(_closing_lines(result.run, result.summary))
+
+
+def _closing_lines(run: Path, summary: dict[str, Any]) -> str:
+    """What came out, where it is, and what to do next."""
+    mean = summary["episode_return_mean"]
+    last = "no episode ended" if mean is None else f"mean return of the last 100 episodes {mean:.3f}"
+    try:
+        shown = run.relative_to(Path.cwd())
+    except ValueError:
+        shown = run
+    here = Path(sys.executable).with_name("holdfast")  # an environment that is not on PATH, as after `make train`
+    command = os.path.relpath(here) if shutil.which("holdfast") is None and here.exists() else "holdfast"
+    return (
+        f"\n{summary['agent_steps']:,} steps in {summary['wall_s']:.0f} s ({summary['sps']:,.0f} steps/s): {last}.\n"
+        f"Replay parity: largest |log-ratio| {summary['parity_max_abs_logratio']:.2g} (healthy: below 1e-5).\n"
+        f"The run is in {shown}: metrics.jsonl, summary.json, config.yaml, checkpoints/.\n"
+        f"Next: {command} evaluate {shown}"
+    )
 
 
 @app.command()
 def evaluate(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Name or folder of a run.")],
     episodes: Annotated[int, typer.Option(min=1, max=1_000_000, help="Episodes to play.")] = 20,
-    sample: Annotated[
-        bool, typer.Option("--sample", help="Draw actions instead of taking the likeliest.")
-    ] = False,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw actions instead of taking the likeliest.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of the episodes.")] = 1_000_000,
-    checkpoint: Annotated[
-        str | None, typer.Option(help="Name of a checkpoint; the newest if left out.")
-    ] = None,
+    checkpoint: Annotated[str | None, typer.Option(help="Name of a checkpoint; the newest if left out.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     runs_dir: Annotated[Path, typer.Option(help="Folder that holds run folders.")] = Path("runs"),
 ) -> None:
@@ -114,9 +130,7 @@ def evaluate(
 @app.command()
 def settings(
     words: Annotated[list[str] | None, typer.Argument(metavar="[PREFIX] [env=NAME] [py_agent=NAME]")] = None,
-    ready: Annotated[
-        bool, typer.Option("--list", help="List the ready-made settings files instead.")
-    ] = False,
+    ready: Annotated[bool, typer.Option("--list", help="List the ready-made settings files instead.")] = False,
 ) -> None:
     """List every key: its default, what it takes, what it is for.
 
@@ -140,9 +154,7 @@ def bench(
     json_path: Annotated[
         Path | None, typer.Option("--json", metavar="PATH", help="Also write the figures here.")
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer repetitions: a look, not a measurement.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions: a look, not a measurement.")] = False,
 ) -> None:
     """Measure speed on this machine, as ratios taken in one run."""
     with telling_failures():

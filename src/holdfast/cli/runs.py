@@ -17,9 +17,7 @@ def find_run(text: str, runs_dir: Path) -> Path:
     if (path / SETTINGS_FILE).is_file():
         return path
     shown = text if text.isprintable() else repr(text)
-    reason = (
-        f"has no {SETTINGS_FILE}, so it is not a run" if path.is_dir() or named.is_dir() else "no such run"
-    )
+    reason = f"has no {SETTINGS_FILE}, so it is not a run" if path.is_dir() or named.is_dir() else "no such run"
     names = sorted(folder.parent.name for folder in runs_dir.glob(f"*/{SETTINGS_FILE}"))
     near = get_close_matches(Path(text).name, names, n=5, cutoff=0.4) or names[-5:]
     there = f"Runs in {runs_dir}: {', '.join(near)}." if near else f"There are no runs in {runs_dir}."

@@ -47,9 +47,7 @@ NEEDS = (
         "trainer.schedule.clip.kind=linear or cosine",
     ),
     Needs(("trainer.value_clip",), lambda s: s.trainer.value_coef > 0, "trainer.value_coef above 0"),
-    Needs(
-        ("trainer.target_kl",), lambda s: s.trainer.update_epochs > 1, "trainer.update_epochs of 2 or more"
-    ),
+    Needs(("trainer.target_kl",), lambda s: s.trainer.update_epochs > 1, "trainer.update_epochs of 2 or more"),
     Needs(
         (
             "policy.memory_scope",

@@ -96,9 +96,7 @@ def env_word(kind: str) -> str:
     return kind if kind in ENVS_BY_NAME else f"{kind}:{'MODULE' if kind == 'pettingzoo' else 'NAME'}"
 
 
-def _walk(
-    section: type[Section], prefix: str = "", owner: str = "", skip: tuple[str, ...] = ()
-) -> Iterator[Key]:
+def _walk(section: type[Section], prefix: str = "", owner: str = "", skip: tuple[str, ...] = ()) -> Iterator[Key]:
     # what picks the section comes first: `name` of a world, `py_agent` of an agent
     fields = sorted(section.model_fields.items(), key=lambda item: item[0] not in ("name", "py_agent"))
     for name, field in fields:

@@ -36,9 +36,7 @@ def list_keys(words: Sequence[str]) -> list[Key]:
     keys = _merge(describe_keys(env, py_agent))
     found = [key for key in keys if key.name.startswith(prefix)]
     if not found:
-        groups = {
-            part for key in keys for part in (key.name, key.name.rpartition(".")[0], key.name.split(".")[0])
-        }
+        groups = {part for key in keys for part in (key.name, key.name.rpartition(".")[0], key.name.split(".")[0])}
         raise SettingsError(f"no key begins with {printable(prefix)}.{did_you_mean(prefix, groups - {''})}")
     return found
 

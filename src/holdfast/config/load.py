@@ -181,9 +181,7 @@ def _put(tree: dict[str, Any], key: str, value: Any) -> None:
     tree[last] = value
 
 
-def _check(
-    tree: dict[str, Any], keys: dict[str, Key], merged: list[Given], problems: list[Problem]
-) -> Settings | None:
+def _check(tree: dict[str, Any], keys: dict[str, Key], merged: list[Given], problems: list[Problem]) -> Settings | None:
     try:
         return Settings.model_validate(tree)
     except ValidationError as error:

@@ -28,15 +28,11 @@ class Section(BaseModel):
 
 
 class EnvSection(Section):
-    num_envs: Count = Field(
-        default=64, le=65536, description="environments; slots = num_envs x agents per environment"
-    )
+    num_envs: Count = Field(default=64, le=65536, description="environments; slots = num_envs x agents per environment")
 
 
 class MemoryEnv(EnvSection):
-    name: Literal["memory"] = Field(
-        default="memory", description="T-mazes: a cue at the start says which door pays"
-    )
+    name: Literal["memory"] = Field(default="memory", description="T-mazes: a cue at the start says which door pays")
     num_envs: Count = Field(default=8, le=65536, description="environments; slots = num_envs x rooms")
     rooms: Count = Field(default=8, le=64, description="sealed mazes (one agent each) per environment")
     corridor: Count = Field(default=3, le=200, description="steps between the cue and the doors")
@@ -63,9 +59,7 @@ class ArenaEnv(EnvSection):
     generators: Count = Field(default=5, le=1000, description="generators, which turn ore into a battery")
     altars: Count = Field(default=5, le=1000, description="altars, which turn a battery into a heart")
     max_steps: Count = Field(default=1000, le=1_000_000, description="steps per episode")
-    window: Literal[3, 5, 7, 9, 11, 13, 15] = Field(
-        default=11, description="side of the square an agent sees"
-    )
+    window: Literal[3, 5, 7, 9, 11, 13, 15] = Field(default=11, description="side of the square an agent sees")
     num_tokens: Count = Field(default=200, le=1000, description="most tokens in one observation")
     shaped: bool = Field(
         default=True, description="holding an ore or a battery is worth a little on the way to a heart"
@@ -141,12 +135,8 @@ class PolicySection(Section):
     core: Literal["lstm", "gru", "none"] = Field(
         default="lstm", description="the recurrent cell; none is a memoryless control"
     )
-    hidden: int | None = Field(
-        default=None, ge=1, le=8192, description="width of the memory (None: the agent's own)"
-    )
-    layers: int | None = Field(
-        default=None, ge=1, le=16, description="layers of the memory (None: the agent's own)"
-    )
+    hidden: int | None = Field(default=None, ge=1, le=8192, description="width of the memory (None: the agent's own)")
+    layers: int | None = Field(default=None, ge=1, le=16, description="layers of the memory (None: the agent's own)")
     memory_scope: Literal["episode", "lifetime"] = Field(
         default="episode", description="lifetime keeps memory across episode ends on purpose (meta-learning)"
     )
@@ -154,9 +144,7 @@ class PolicySection(Section):
 
 
 class FastPolicy(PolicySection):
-    py_agent: Literal["fast"] = Field(
-        default="fast", description="grid window as a picture, two convolutions"
-    )
+    py_agent: Literal["fast"] = Field(default="fast", description="grid window as a picture, two convolutions")
 
 
 class BoxPolicySettings(PolicySection):
@@ -164,9 +152,7 @@ class BoxPolicySettings(PolicySection):
     encoder: list[Annotated[int, Field(ge=1, le=8192)]] = Field(
         default=[64, 64], description="widths of the encoder MLP"
     )
-    heads: list[Annotated[int, Field(ge=1, le=8192)]] = Field(
-        default=[64], description="widths of each head's MLP"
-    )
+    heads: list[Annotated[int, Field(ge=1, le=8192)]] = Field(default=[64], description="widths of each head's MLP")
     normalize_obs: bool = Field(
         default=True, description="running mean and variance of observations, moved between batches"
     )
@@ -187,9 +173,7 @@ PolicySettings = Annotated[
 
 
 class Schedule(Section):
-    kind: Literal["constant", "linear", "cosine"] = Field(
-        default="constant", description="shape over the whole run"
-    )
+    kind: Literal["constant", "linear", "cosine"] = Field(default="constant", description="shape over the whole run")
     end: NonNegative = Field(default=0.0, description="value at the end of the run (linear, cosine)")
 
 
@@ -212,12 +196,8 @@ class TrainerSettings(Section):
     total_timesteps: Count = Field(
         default=300_000, le=10**15, description="agent steps to collect, rounded up to whole batches"
     )
-    num_workers: int = Field(
-        default=0, ge=0, le=512, description="processes that step worlds; 0 steps them here"
-    )
-    horizon: Count = Field(
-        default=16, le=65536, description="steps per segment, the length gradients reach back"
-    )
+    num_workers: int = Field(default=0, ge=0, le=512, description="processes that step worlds; 0 steps them here")
+    horizon: Count = Field(default=16, le=65536, description="steps per segment, the length gradients reach back")
     batch_size: Count | None = Field(
         default=None, le=2**31, description="agent steps per update (None: slots x horizon)"
     )
@@ -231,9 +211,7 @@ class TrainerSettings(Section):
     gamma: Unit = Field(default=0.977, description="discount")
     gae_lambda: Unit = Field(default=0.916, description="lambda of GAE and V-trace")
     advantage: Literal["gae", "vtrace"] = Field(default="gae", description="how advantages are estimated")
-    vtrace_rho: Positive = Field(
-        default=1.0, description="largest importance weight of a step's own error (vtrace)"
-    )
+    vtrace_rho: Positive = Field(default=1.0, description="largest importance weight of a step's own error (vtrace)")
     vtrace_c: Positive = Field(default=1.0, description="largest importance weight of later errors (vtrace)")
     clip: Positive = Field(default=0.1, description="PPO clip of the probability ratio")
     value_clip: NonNegative = Field(
@@ -241,9 +219,7 @@ class TrainerSettings(Section):
     )
     value_coef: NonNegative = Field(default=0.44, description="weight of the value loss")
     entropy_coef: NonNegative = Field(default=0.0021, description="weight of the entropy bonus")
-    max_grad_norm: NonNegative = Field(
-        default=0.5, description="largest gradient norm; 0 switches clipping off"
-    )
+    max_grad_norm: NonNegative = Field(default=0.5, description="largest gradient norm; 0 switches clipping off")
     normalize_advantage: bool = Field(
         default=True, description="zero mean and unit variance of advantages per minibatch"
     )
@@ -275,9 +251,7 @@ class TrainerSettings(Section):
     checkpoint_interval: int = Field(
         default=50, ge=0, le=10**9, description="updates between checkpoints; 0 saves only at the end"
     )
-    threads: int = Field(
-        default=0, ge=0, le=1024, description="torch threads; 0 takes all cores of this process"
-    )
+    threads: int = Field(default=0, ge=0, le=1024, description="torch threads; 0 takes all cores of this process")
 
 
 class DebugSettings(Section):

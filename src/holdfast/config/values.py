@@ -91,9 +91,7 @@ def check_yaml(text: str) -> bool:
                 raise ValueError(f"{where}: tags ({printable(tag)}) are not used in settings")
             if isinstance(event, yaml.ScalarEvent) and "${" in event.value:
                 found = printable(event.value, 40)
-                raise ValueError(
-                    f"{where}: references such as {found} are not resolved: write the value itself"
-                )
+                raise ValueError(f"{where}: references such as {found} are not resolved: write the value itself")
     except yaml.YAMLError as error:
         raise ValueError(explain_yaml(error)) from error
     return isinstance(root, yaml.MappingStartEvent)

@@ -25,9 +25,11 @@ def describe_error(error: BaseException) -> str:
 
 
 def last_lines(error: BaseException, count: int = 4) -> str:
-    """The end of the traceback of the error that started it all."""
+    """The end of the traceback of the error that started it all; nothing if that was one of ours."""
     while error.__cause__ is not None:
         error = error.__cause__
+    if isinstance(error, HoldfastError | BadValue):
+        return ""
     lines = "".join(traceback.format_exception(error)).splitlines()
     return "\n".join([line for line in lines if line.strip(" ^~")][-count:])
 

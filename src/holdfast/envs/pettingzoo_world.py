@@ -70,11 +70,7 @@ class PettingZooWorld(World):
     def _step_env(self, index: int, actions: Any) -> None:
         b, env = self.buffers, self._envs[index]
         slots = self._slots(index)
-        acting = {
-            agent: actions[slot]
-            for agent, slot in zip(self._agents, slots, strict=True)
-            if self._present[slot]
-        }
+        acting = {agent: actions[slot] for agent, slot in zip(self._agents, slots, strict=True) if self._present[slot]}
         obs, rewards, terminated, truncated, _ = env.step(acting)
         listed = set(env.agents)
         for agent, slot in zip(self._agents, slots, strict=True):
@@ -156,9 +152,7 @@ def make_env(settings: PettingZooEnv) -> Any:
     try:
         return module.parallel_env(**settings.kwargs)
     except Exception as error:
-        raise SettingsError(
-            f"env={settings.name}: the environment cannot be made.\n{describe_error(error)}"
-        ) from error
+        raise SettingsError(f"env={settings.name}: the environment cannot be made.\n{describe_error(error)}") from error
 
 
 def _nearest(module_name: str) -> str:

@@ -48,15 +48,12 @@ class ActionWriter(Protocol):
         ...
 
 
-def obs_reader(
-    space: spaces.Space, world: str, hide: Iterable[int] = (), lead: tuple[int, ...] = ()
-) -> ObsReader:
+def obs_reader(space: spaces.Space, world: str, hide: Iterable[int] = (), lead: tuple[int, ...] = ()) -> ObsReader:
     """The reader for an observation space; SettingsError when the space is not supported."""
     hide = sorted(set(hide))
     if hide and not (isinstance(space, spaces.Box) and len(space.shape) == 1):
         raise SettingsError(
-            f"env.hide={hide}: it leaves out entries of a vector, but {world} shows {_short(space)}.\n"
-            "Remove env.hide."
+            f"env.hide={hide}: it leaves out entries of a vector, but {world} shows {_short(space)}.\nRemove env.hide."
         )
     if isinstance(space, spaces.Box):
         return BoxReader(space, world, hide, lead)
@@ -88,9 +85,7 @@ class BoxReader:
                 )
             keep = np.array([entry for entry in range(size) if entry not in hide], dtype=np.int64)
             if not len(keep):
-                raise SettingsError(
-                    f"env.hide={hide} hides all {size} numbers of {world}; leave at least one."
-                )
+                raise SettingsError(f"env.hide={hide} hides all {size} numbers of {world}; leave at least one.")
             shape = (len(keep),)
         self.spec = BoxObs(shape, _stored_dtype(space))
         self._keep = keep
@@ -142,9 +137,7 @@ class DictReader:
         for key, part in self._parts:
             if key not in obs:
                 raise BadValue(f"an observation without the entry {key!r}")
-            values = _checked(
-                obs[key], (*self._lead, *part.shape), "float32", f"entry {key!r} of an observation"
-            )
+            values = _checked(obs[key], (*self._lead, *part.shape), "float32", f"entry {key!r} of an observation")
             out[..., part.start : part.start + part.size] = values.reshape(*self._lead, part.size)
 
 

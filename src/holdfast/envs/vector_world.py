@@ -28,9 +28,7 @@ def make_vector_world(settings: GymVectorEnv, env_ids: range) -> VectorWorld:
     """The environment's own vector form; SettingsError when it has none or cannot be made."""
     env_id = settings.name.removeprefix("gymvec:")
     try:
-        envs = gymnasium.make_vec(
-            env_id, len(env_ids), vectorization_mode="vector_entry_point", **settings.kwargs
-        )
+        envs = gymnasium.make_vec(env_id, len(env_ids), vectorization_mode="vector_entry_point", **settings.kwargs)
     except Exception as error:
         spec = gymnasium.registry.get(env_id.rpartition(":")[2])
         if spec is not None and spec.vector_entry_point is None:

@@ -47,12 +47,7 @@ class Buffers:
 
     @classmethod
     def allocate(cls, spec: WorldSpec, num_slots: int) -> Buffers:
-        return cls(
-            **{
-                name: np.zeros((num_slots, *shape), dtype)
-                for name, (shape, dtype) in cls.layout(spec).items()
-            }
-        )
+        return cls(**{name: np.zeros((num_slots, *shape), dtype) for name, (shape, dtype) in cls.layout(spec).items()})
 
 
 def episode_seed(seed: int, env_index: int, episode: int) -> int:
@@ -100,9 +95,7 @@ class World(gymnasium.vector.VectorEnv):
         self._check_finite()
         return b.obs, {}
 
-    def step(
-        self, actions: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         b = self.buffers
         if actions is not b.actions:
             b.actions[:] = actions

@@ -37,14 +37,20 @@ class EvaluationResult:
 
 
 def evaluate_run(
-    run_dir: Path, episodes: int = 20, greedy: bool = True, seed: int = 1_000_000, checkpoint: str | None = None
+    run_dir: Path,
+    episodes: int = 20,
+    greedy: bool = True,
+    seed: int = 1_000_000,
+    checkpoint: str | None = None,
 ) -> EvaluationResult:
     """Evaluate a run's newest checkpoint, or the one named, on fresh episodes of its own world."""
     folder = run_dir / "checkpoints"
     path = folder / checkpoint if checkpoint else newest_checkpoint(folder)
     if path is None or not path.exists():
         there = ", ".join(sorted(p.name for p in folder.glob("[0-9]*"))[-5:]) or "none"
-        raise SettingsError(f"{run_dir} has no checkpoint {checkpoint or ''}".rstrip() + f". Checkpoints there: {there}.")
+        raise SettingsError(
+            f"{run_dir} has no checkpoint {checkpoint or ''}".rstrip() + f". Checkpoints there: {there}."
+        )
     settings = load_run_settings(run_dir / "config.yaml")
     loaded = load_checkpoint(path)
     policy = make_policy(settings.policy, WorldSpec.from_json(loaded.facts["world"]))

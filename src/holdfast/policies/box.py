@@ -30,7 +30,9 @@ class BoxPolicy(LSTMWrapper):
         log_std: float = 0.0,
     ):
         if isinstance(spec.obs, TokenObs):
-            raise SettingsError(f"py_agent=box reads arrays of numbers; {spec.name} shows tokens.\nUse py_agent=fast there.")
+            raise SettingsError(
+                f"py_agent=box reads arrays of numbers; {spec.name} shows tokens.\nUse py_agent=fast there."
+            )
         parts = _parts(spec.obs)
         images = {p.name: ImageEncoder(p.shape) for p in parts if is_image(p.shape)}
         vector_size = sum(p.size for p in parts if not is_image(p.shape))
@@ -41,6 +43,10 @@ class BoxPolicy(LSTMWrapper):
         self.images = nn.ModuleDict({f"image_{name}": image for name, image in images.items()})
         self.encoder = mlp(sizes, nn.Tanh)
         numeric = isinstance(spec.obs, BoxObs) and vector_size > 0
+        if not normalize_obs and not numeric:
+            raise SettingsError(f"policy.normalize_obs=false has no effect: {spec.name} shows no vector of numbers.")
+        if log_std and not isinstance(spec.actions, BoxActions):
+            raise SettingsError(f"policy.log_std={log_std} has no effect: the actions of {spec.name} are choices.")
         self.norm = RunningNorm(vector_size) if normalize_obs and numeric else None
 
         num_outputs = self.distribution.num_params

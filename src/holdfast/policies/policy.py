@@ -36,7 +36,10 @@ class Call:
 class Policy(nn.Module):
     """Shapes, state and keys, done once for both families. Subclasses implement `unroll`."""
 
-    head_names: tuple[str, ...] = ("actor", "critic")  # parameters that start so are heads (for gradient norms)
+    head_names: tuple[str, ...] = (
+        "actor",
+        "critic",
+    )  # parameters that start so are heads (for gradient norms)
 
     def __init__(self, spec: WorldSpec, memory_scope: str = "episode"):
         super().__init__()

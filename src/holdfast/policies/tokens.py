@@ -146,9 +146,7 @@ def sparse_product(row_ends: Tensor, column: Tensor, values: Tensor, dense: Tens
     if torch.backends.mkl.is_available() or dense.is_cuda:
         return _SparseProduct.apply(row_ends, column, values, dense)
     # Without MKL (macOS) torch has no CPU kernel for CSR products; a weighted bag of rows is the same sum, slower.
-    return F.embedding_bag(
-        column, dense, row_ends, mode="sum", per_sample_weights=values, include_last_offset=True
-    )
+    return F.embedding_bag(column, dense, row_ends, mode="sum", per_sample_weights=values, include_last_offset=True)
 
 
 class _SparseProduct(torch.autograd.Function):

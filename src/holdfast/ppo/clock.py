@@ -36,9 +36,7 @@ class RolloutClock:
 
     def keep_state(self, t: int, slots: Slots) -> None:
         if t not in self._state_rows:
-            raise RuntimeError(
-                f"no start state is kept at row {t}; rows that have one: {list(self._state_rows)}"
-            )
+            raise RuntimeError(f"no start state is kept at row {t}; rows that have one: {list(self._state_rows)}")
         index = _as_index(slots)
         self._expect(self._states, index, self._state_rows[t], f"start state of row {t}", "start states")
         self._states[index] += 1
@@ -48,9 +46,7 @@ class RolloutClock:
         self._expect(self._arrived, index, t + 1, f"action {t}", "arrivals")
         self._expect(self._acted, index, t, f"action {t}", "actions")
         if t >= self.num_rows:
-            raise RuntimeError(
-                f"action {t} is past the last acting row {self.num_rows - 1}: its outcome has no row"
-            )
+            raise RuntimeError(f"action {t} is past the last acting row {self.num_rows - 1}: its outcome has no row")
         if t in self._state_rows:
             self._expect(self._states, index, self._state_rows[t] + 1, f"action {t}", "start states")
         self._acted[index] = t + 1

@@ -8,9 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 
-def segment_minibatches(
-    num_segments: int, segments_per_minibatch: int, generator: Generator
-) -> Iterator[Tensor]:
+def segment_minibatches(num_segments: int, segments_per_minibatch: int, generator: Generator) -> Iterator[Tensor]:
     """One epoch: ids [M] of every segment exactly once, shuffled. Only the last minibatch may be smaller."""
     _require_positive(num_segments, segments_per_minibatch)
     order = torch.randperm(num_segments, generator=generator, device=generator.device)
@@ -50,6 +48,5 @@ def segment_priorities(advantages: Tensor, horizon: int) -> Tensor:
 def _require_positive(num_segments: int, segments_per_minibatch: int) -> None:
     if num_segments < 1 or segments_per_minibatch < 1:
         raise ValueError(
-            f"num_segments={num_segments} and segments_per_minibatch={segments_per_minibatch} "
-            "must be at least 1"
+            f"num_segments={num_segments} and segments_per_minibatch={segments_per_minibatch} must be at least 1"
         )

@@ -19,7 +19,11 @@ class Core(nn.Module):
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int):
         super().__init__()
-        for name, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
+        for name, size in (
+            ("input_size", input_size),
+            ("hidden_size", hidden_size),
+            ("num_layers", num_layers),
+        ):
             if size < 1:
                 raise ValueError(f"{name} is {size}; a core needs at least 1.")
         self.input_size = input_size

@@ -24,7 +24,6 @@ from holdfast.recurrence.core import State
 from holdfast.recurrence.packing import Packing, pack
 
 SHUT, OPEN = -1e4, 1e4  # sigmoid(+-1e4 + any sane gate input) is exactly 0 or 1 in every float type
-NUM_COLUMNS = 3  # real, blank, hold
 
 # cuDNN likes all weights in one block; weights with columns appended never are.
 warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
@@ -39,12 +38,12 @@ class Cell:
     hold: tuple[float, ...]
 
 
-LSTM = Cell("lstm", blank=(SHUT, SHUT, 0.0, SHUT), hold=(SHUT, OPEN, 0.0, 0.0))  # i, f, g, o
-GRU = Cell("gru", blank=(SHUT, SHUT, 0.0), hold=(0.0, OPEN, 0.0))  # r, z, n
+LSTM_CELL = Cell("lstm", blank=(SHUT, SHUT, 0.0, SHUT), hold=(SHUT, OPEN, 0.0, 0.0))  # i, f, g, o
+GRU_CELL = Cell("gru", blank=(SHUT, SHUT, 0.0), hold=(0.0, OPEN, 0.0))  # r, z, n
 
 
 def run(cell: Cell, x: Tensor, state: State, first: Tensor, weights: list[Tensor]) -> tuple[Tensor, State]:
-    """As Core.forward; the start state is clear where first[0] is set. weights: four per layer."""
+    """As Core.forward, for a start state that is clear where first[0] is set. weights: four per layer."""
     packing = pack(first.cpu().numpy()) if len(first) > 1 else None
     if packing is None:
         y, *final = call_kernel(cell, x, state, weights)
@@ -57,11 +56,10 @@ def run(cell: Cell, x: Tensor, state: State, first: Tensor, weights: list[Tensor
     finals = []
     for layer in range(num_layers):
         w_ih, w_hh, b_ih, b_hh = weights[4 * layer : 4 * layer + 4]
-        if layer:
-            rows = torch.cat([rows, layout.flags], 1)
         widened = [torch.cat([w_ih, b_ih[:, None], columns], 1), w_hh, torch.zeros_like(b_ih), b_hh]
+        flagged = torch.cat([rows, layout.flags], 1).view(packing.num_rows, packing.num_columns, -1)
         start = tuple(pad_slots(leaf[layer : layer + 1], packing.num_columns) for leaf in state)
-        y, _, *cells = call_kernel(cell, rows.view(packing.num_rows, packing.num_columns, -1), start, widened)
+        y, _, *cells = call_kernel(cell, flagged, start, widened)
         rows = y.reshape(-1, H)
         h = rows.index_select(0, layout.last)[None]
         finals.append((h, *(c.index_select(1, layout.last_column) for c in cells)))
@@ -85,56 +83,64 @@ def pad_slots(leaf: Tensor, num_columns: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Layout:
-    """A packing as tensors; cells are numbered row by row."""
+    """A packing as tensors. Steps are numbered t * B + b, cells row * num_columns + column."""
 
-    real: Tensor  # [T * B] cell of each step
+    cell_of_step: Tensor  # [steps]
+    step_of_cell: Tensor  # [cells], 0 on inserted cells
+    inserted: Tensor  # the cells without a step
+    flags: Tensor  # [cells, 3]: 1 on real cells | on blank cells | on cells that hold
     last: Tensor  # [B] cell of each slot's last step
     last_column: Tensor  # [B]
-    flags: Tensor  # [cells, 3] 1 on real cells | blank cells | cells that hold
 
     @staticmethod
     def of(packing: Packing, like: Tensor) -> Layout:
-        real = packing.rows * packing.num_columns + packing.columns
-        flags = np.zeros((packing.num_rows * packing.num_columns, NUM_COLUMNS), np.float32)
+        num_cells = packing.num_rows * packing.num_columns
+        cells = packing.rows * packing.num_columns + packing.columns
+        cell_of_step = cells.ravel()
+        step_of_cell = np.zeros(num_cells, np.int64)
+        step_of_cell[cell_of_step] = np.arange(len(cell_of_step))
+        flags = np.zeros((num_cells, 3), np.float32)
         flags[:, 1] = 1.0
-        flags[real.ravel()] = (1.0, 0.0, 0.0)
-        holding = flags.reshape(packing.num_rows, packing.num_columns, NUM_COLUMNS)
-        holding[len(packing.rows) :, np.flatnonzero(packing.unbroken)] = (0.0, 0.0, 1.0)
-        device = like.device
-        return Layout(
-            torch.from_numpy(real.ravel()).to(device),
-            torch.from_numpy(real[-1]).to(device),
-            torch.from_numpy(packing.columns[-1].copy()).to(device),
-            torch.from_numpy(flags).to(like),
-        )
+        flags[cell_of_step] = (1.0, 0.0, 0.0)
+        inserted = np.flatnonzero(flags[:, 1])
+        below = flags.reshape(packing.num_rows, packing.num_columns, 3)[len(packing.rows) :]
+        below[:, np.flatnonzero(packing.unbroken)] = (0.0, 0.0, 1.0)
+        indices = (cell_of_step, step_of_cell, inserted, cells[-1], packing.columns[-1].copy())
+        cell_of_step, step_of_cell, inserted, last, last_column = (torch.from_numpy(i).to(like.device) for i in indices)
+        return Layout(cell_of_step, step_of_cell, inserted, torch.from_numpy(flags).to(like), last, last_column)
+
+    def spread(self, steps: Tensor) -> Tensor:
+        """[steps, N] -> [cells, N], zero on inserted cells. Picking is four times as fast as index_copy_."""
+        return steps.index_select(0, self.step_of_cell).index_fill_(0, self.inserted, 0.0)
+
+    def collect(self, cells: Tensor) -> Tensor:
+        """[cells, N] -> [steps, N]."""
+        return cells.index_select(0, self.cell_of_step)
 
 
 class Spread(torch.autograd.Function):
-    """x [T * B, I] -> [cells, I + 3]: each step in its cell, zeros in the others, the flags behind."""
+    """Layout.spread; its gradient collects."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, layout: Layout) -> Tensor:
-        ctx.real = layout.real
-        out = x.new_zeros(len(layout.flags), x.shape[1] + NUM_COLUMNS)
-        out[:, :-NUM_COLUMNS].index_copy_(0, layout.real, x)
-        out[:, -NUM_COLUMNS:] = layout.flags
-        return out
+    def forward(ctx: Any, steps: Tensor, layout: Layout) -> Tensor:
+        ctx.layout = layout
+        return layout.spread(steps)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return grad[:, :-NUM_COLUMNS].index_select(0, ctx.real), None
+        return ctx.layout.collect(grad), None
 
 
 class Collect(torch.autograd.Function):
-    """[cells, H] -> [T * B, H], the real ones. Its gradient is a copy; that of index_select adds row by row."""
+    """Layout.collect; its gradient spreads, where that of index_select would add row by row."""
 
     @staticmethod
     def forward(ctx: Any, cells: Tensor, layout: Layout) -> Tensor:
-        ctx.real, ctx.shape = layout.real, cells.shape
-        return cells.index_select(0, layout.real)
+        ctx.layout = layout
+        return layout.collect(cells)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return grad.new_zeros(ctx.shape).index_copy_(0, ctx.real, grad), None
+        return ctx.layout.spread(grad), None

@@ -1,4 +1,4 @@
-"""The memory table: the only place where state is kept between calls. One row per slot."""
+"""The one place where state is kept between calls: a table with one row per slot."""
 
 from __future__ import annotations
 
@@ -11,65 +11,100 @@ from holdfast.recurrence.core import State, as_mask
 
 
 class Memory:
-    """State of every slot, one tensor [layers, slots, hidden] per leaf. What goes in loses its graph; what comes out is a copy."""
+    """One table [layers, slots, hidden] per state leaf. Slots nobody has written read as zeros.
 
-    def __init__(self, state_shapes: Sequence[tuple[int, int]], device: torch.device | str = "cpu"):
-        self._leaves = [torch.zeros(layers, 0, hidden, device=device) for layers, hidden in state_shapes]
+    What goes in is detached and copied, what comes out is a copy: nothing here has a graph or changes behind a
+    caller's back. Slots are given as distinct numbers in any order; the tables grow when a new one appears.
+    """
+
+    def __init__(
+        self,
+        state_shapes: Sequence[tuple[int, int]],
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ):
+        self.device = torch.device(device)
+        self._tables = [torch.zeros(layers, 0, hidden, device=device, dtype=dtype) for layers, hidden in state_shapes]
+        self._ids = torch.arange(0, device=device)
 
     @property
     def num_slots(self) -> int:
-        return self._leaves[0].shape[1] if self._leaves else 0
+        return len(self._ids)
 
     def read(self, slots: Tensor, first: Tensor | None = None) -> State:
-        """Leaves [layers, B, hidden] of slots [B]; zero where first [B] is set and for slots never written."""
-        self._reach(slots)
-        state = tuple(leaf.index_select(1, slots) for leaf in self._leaves)
-        if first is None:
-            return state
-        return tuple(leaf.masked_fill(as_mask(first)[:, None], 0.0) for leaf in state)
+        """State [L, B, H] of slots [B]; zeros where first [B] is set (any number but 0, if it is not bool)."""
+        slots, _ = self._known(slots)
+        state = tuple(table.index_select(1, slots) for table in self._tables)
+        if first is not None:
+            if first.shape != slots.shape:
+                raise ValueError(f"first is {list(first.shape)}; for {len(slots)} slots it has to be [{len(slots)}].")
+            rows = as_mask(first).nonzero().squeeze(1).to(self.device)
+            if len(rows):
+                for leaf in state:
+                    leaf.index_fill_(1, rows, 0.0)
+        return state
 
-    @torch.no_grad()
     def write(self, slots: Tensor, state: State) -> None:
-        """Keep leaves [layers, B, hidden] for slots [B], without their graph."""
-        self._reach(slots)
-        for leaf, new in zip(self._leaves, state, strict=True):
-            leaf.index_copy_(1, slots, new.detach())
+        """Keep state [L, B, H] as the memory of slots [B]."""
+        self._check_state(state, len(slots))
+        slots, is_prefix = self._known(slots)
+        for table, leaf in zip(self._tables, state, strict=True):
+            if is_prefix:
+                table[:, : len(slots)].copy_(leaf.detach())
+            else:
+                table.index_copy_(1, slots, leaf.detach().to(table))
 
     def reset(self, slots: Tensor | int | None = None) -> None:
-        """Blank these slots, or all."""
+        """Forget these slots, or everything."""
         if slots is None:
-            for leaf in self._leaves:
-                leaf.zero_()
+            for table in self._tables:
+                table.zero_()
             return
-        slots = torch.as_tensor(slots, device=self._leaves[0].device if self._leaves else None).reshape(-1)
-        if slots.dtype == torch.bool or slots.is_floating_point():
-            raise TypeError(f"slots are named by number, not by a mask of {slots.dtype}.")
-        self._reach(slots)
-        for leaf in self._leaves:
-            leaf.index_fill_(1, slots, 0.0)
+        slots, _ = self._known(torch.tensor([slots]) if isinstance(slots, int) else slots)
+        for table in self._tables:
+            table.index_fill_(1, slots, 0.0)
 
     def snapshot(self) -> State:
-        """A copy of every leaf."""
-        return tuple(leaf.clone() for leaf in self._leaves)
+        """A copy of the whole table."""
+        return tuple(table.clone() for table in self._tables)
 
     def restore(self, state: State) -> None:
-        """Become a copy of these leaves, whatever their number of slots."""
-        if len(state) != len(self._leaves) or any(
-            new.shape[::2] != leaf.shape[::2] for new, leaf in zip(state, self._leaves, strict=True)
-        ):
-            raise ValueError(
-                f"memory of {[list(leaf.shape) for leaf in state]} does not fit: leaves here are "
-                f"{[[leaf.shape[0], 'slots', leaf.shape[2]] for leaf in self._leaves]}."
-            )
-        self._leaves = [new.detach().to(leaf.device, copy=True) for new, leaf in zip(state, self._leaves, strict=True)]
+        """Become a copy of a snapshot, whatever its number of slots."""
+        num_slots = state[0].shape[1] if state and state[0].dim() == 3 else 0
+        self._check_state(state, num_slots)
+        self._tables = [leaf.detach().to(table, copy=True) for leaf, table in zip(state, self._tables, strict=True)]
+        self._ids = torch.arange(num_slots, device=self.device)
 
-    def _reach(self, slots: Tensor) -> None:
-        """Grow until every one of these slots has a row."""
-        if not self._leaves or not slots.numel():
+    def _known(self, slots: Tensor) -> tuple[Tensor, bool]:
+        """Slots as row numbers that exist, and whether they are just 0..B-1, as they are in most calls."""
+        if slots.dim() != 1 or slots.dtype not in (torch.int64, torch.int32):
+            raise ValueError(
+                f"slots are {slots.dtype} {list(slots.shape)}; they have to be slot numbers, int64 [B]. "
+                "For a mask, give mask.nonzero().squeeze(1)."
+            )
+        slots = slots.to(self._ids)
+        if torch.equal(slots, self._ids[: len(slots)]):
+            return slots, True
+        numbers = slots.tolist()
+        if len(set(numbers)) < len(numbers):
+            twice = next(n for n in numbers if numbers.count(n) > 1)
+            raise ValueError(f"slot {twice} is given twice; which of its rows would count?")
+        if numbers and min(numbers) < 0:
+            raise ValueError(f"slot {min(numbers)} is negative; slots are counted from 0.")
+        self._grow(max(numbers, default=-1) + 1)
+        return slots, False
+
+    def _grow(self, num_slots: int) -> None:
+        if num_slots <= self.num_slots:
             return
-        low, high = (int(x) for x in torch.aminmax(slots))
-        if low < 0:
-            raise IndexError(f"slot {low}: slots are numbered from 0.")
-        missing = high + 1 - self.num_slots
-        if missing > 0:
-            self._leaves = [torch.cat([x, x.new_zeros(x.shape[0], missing, x.shape[2])], 1) for x in self._leaves]
+        self._tables = [
+            torch.cat([t, t.new_zeros(len(t), num_slots - t.shape[1], t.shape[2])], 1) for t in self._tables
+        ]
+        self._ids = torch.arange(num_slots, device=self.device)
+
+    def _check_state(self, state: State, num_slots: int) -> None:
+        shapes = [(len(table), num_slots, table.shape[2]) for table in self._tables]
+        if len(state) != len(shapes) or any(leaf.shape != shape for leaf, shape in zip(state, shapes, strict=True)):
+            raise ValueError(
+                f"state is {[list(leaf.shape) for leaf in state]}; this memory keeps {[list(shape) for shape in shapes]}."
+            )

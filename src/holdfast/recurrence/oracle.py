@@ -7,8 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from holdfast.recurrence.core import State, as_mask
-from holdfast.recurrence.gru import GRU
-from holdfast.recurrence.lstm import LSTM
+from holdfast.recurrence.recurrent import GRU, LSTM
 
 
 def masked_loop(core: LSTM | GRU, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:
@@ -17,7 +16,7 @@ def masked_loop(core: LSTM | GRU, x: Tensor, state: State, first: Tensor) -> tup
     first = as_mask(first).unsqueeze(-1)
     finals = []
     for layer in range(core.num_layers):
-        w_ih, w_hh, b_ih, b_hh = core.layer_weights(layer)
+        w_ih, w_hh, b_ih, b_hh = core.weights()[4 * layer : 4 * layer + 4]
         leaves = tuple(leaf[layer] for leaf in state)
         outputs = []
         for from_x, first_t in zip(F.linear(x, w_ih, b_ih).unbind(0), first.unbind(0), strict=True):

@@ -58,7 +58,11 @@ def pack(first: np.ndarray) -> Packing | None:
             num_rows, (num_columns, at_row, at_column) = rows, filled
     piece = opens.cumsum().reshape(B, T).T - 1
     return Packing(
-        num_rows, num_columns, np.arange(T)[:, None] + (at_row - starts)[piece], at_column[piece], per_slot == 1
+        num_rows,
+        num_columns,
+        np.arange(T)[:, None] + (at_row - starts)[piece],
+        at_column[piece],
+        per_slot == 1,
     )
 
 

@@ -34,9 +34,7 @@ class Rollout:
 
 
 class Collector:
-    def __init__(
-        self, world: World, policy: Policy, experience: Experience, reset_memory_each_rollout: bool = False
-    ):
+    def __init__(self, world: World, policy: Policy, experience: Experience, reset_memory_each_rollout: bool = False):
         self.world, self.policy, self.experience = world, policy, experience
         self.reset_memory_each_rollout = reset_memory_each_rollout
         self.episodes = EpisodeTracker(world.num_slots)

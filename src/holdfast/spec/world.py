@@ -143,8 +143,7 @@ class WorldSpec:
 
 
 _KINDS = {
-    kind.__name__: kind
-    for kind in (TokenObs, BoxObs, DiscreteObs, DiscreteActions, MultiDiscreteActions, BoxActions)
+    kind.__name__: kind for kind in (TokenObs, BoxObs, DiscreteObs, DiscreteActions, MultiDiscreteActions, BoxActions)
 }
 
 

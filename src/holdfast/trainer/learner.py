@@ -56,9 +56,7 @@ class Learner:
     def __init__(self, policy: Policy, settings: TrainerSettings, plan: BatchPlan, generator: torch.Generator):
         self.policy, self.settings, self.plan, self.generator = policy, settings, plan, generator
         self.params = {name: p for name, p in policy.named_parameters() if p.requires_grad}
-        self.optimizer = torch.optim.Adam(
-            self.params.values(), lr=settings.lr, eps=settings.adam_eps, fused=True
-        )
+        self.optimizer = torch.optim.Adam(self.params.values(), lr=settings.lr, eps=settings.adam_eps, fused=True)
         keeps_first = settings.l2_init > 0 or settings.weight_clip > 0
         self.first_values = {n: p.detach().clone() for n, p in self.params.items()} if keeps_first else {}
         self.weight_limits = weight_limits(self.first_values, settings.weight_clip) if settings.weight_clip else {}

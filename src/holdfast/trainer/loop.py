@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -21,7 +22,7 @@ from holdfast.rollout import Collector, Rollout
 from holdfast.spec import WorldSpec, keys
 from holdfast.trainer.learner import Learner, Update
 from holdfast.trainer.progress import make_progress
-from holdfast.trainer.run_folder import RunFolder
+from holdfast.trainer.run_folder import RunFolder, check_run
 from holdfast.trainer.shapes import describe_update
 from holdfast.trainer.sinks import check_sinks, make_sinks
 from holdfast.trainer.watch import Watch
@@ -38,6 +39,7 @@ def train(settings: Settings) -> TrainResult:
     spec = describe(settings.env)
     plan = plan_batches(settings.trainer, settings.env.num_envs * spec.agents_per_env)
     check_sinks(settings)
+    check_run(settings)
     _set_up_torch(settings)
     policy = make_policy(settings.policy, spec).to(settings.device)
     policy.sampling.generator = torch.Generator(settings.device).manual_seed(settings.seed)
@@ -57,12 +59,13 @@ def _train(
     collector = Collector(world, policy, experience, trainer.reset_memory_each_rollout)
     learner = Learner(policy, trainer, plan, torch.Generator().manual_seed(settings.seed))
     watch = Watch(settings)
-    sinks = make_sinks(settings, run.path)
     total = plan.updates * plan.batch_size
     title = f"{run.path.name}  {spec.name}  {settings.policy.py_agent}/{settings.policy.core}  seed {settings.seed}"
     process, began, worst_parity = psutil.Process(), perf_counter(), 0.0
     collector.start(settings.seed)
-    with make_progress(settings.progress, title, total) as progress:
+    with ExitStack() as stack:
+        sinks = [stack.enter_context(closing(sink)) for sink in make_sinks(settings, run.path)]
+        progress = stack.enter_context(make_progress(settings.progress, title, total))
         for update in range(1, plan.updates + 1):
             update_began = perf_counter()
             rollout = collector.collect()
@@ -89,9 +92,16 @@ def _train(
                     progress.message(line)
             progress.update(metrics)
             if update == plan.updates or (trainer.checkpoint_interval and update % trainer.checkpoint_interval == 0):
-                save(run.checkpoints, policy, learner, collector, spec, settings, update, metrics["agent_steps"])
-    for sink in sinks:
-        sink.close()
+                save(
+                    run.checkpoints,
+                    policy,
+                    learner,
+                    collector,
+                    spec,
+                    settings,
+                    update,
+                    metrics["agent_steps"],
+                )
     wall_s = perf_counter() - began
     summary = {
         "agent_steps": total,

@@ -154,9 +154,7 @@ class Lines(Progress):
 
     def _is_due(self, waited_s: float) -> bool:
         moved = self.pace.steps - (number(self._shown, "agent_steps") or 0)
-        return waited_s >= LONGEST_SILENCE_S or (
-            waited_s >= LINE_S and moved >= LINE_SHARE * self.total_steps
-        )
+        return waited_s >= LONGEST_SILENCE_S or (waited_s >= LINE_S and moved >= LINE_SHARE * self.total_steps)
 
     def _draw(self, metrics: Metrics) -> None:
         pace, total = self.pace, f"{self.total_steps:,}"
@@ -258,9 +256,7 @@ class Bars(Progress):
         parts = [("world", "blue"), ("inference", "magenta"), ("learning", "cyan")]
         line = Text("time  ", style="dim", no_wrap=True)
         for name, style in parts:
-            line.append_text(
-                Text.assemble((name, f"not dim {style}"), f" {percent(metrics, f'share_{name}', 0):<6}")
-            )
+            line.append_text(Text.assemble((name, f"not dim {style}"), f" {percent(metrics, f'share_{name}', 0):<6}"))
         room = width - len(line)
         for name, style in parts:
             share = number(metrics, f"share_{name}")

@@ -107,9 +107,7 @@ def check_run(settings: Settings) -> None:
         return
     path = _runs(settings) / settings.run
     if path.exists() and not path.is_dir():
-        raise SettingsError(
-            f"run={settings.run}: {path} is a file, a run is a folder. Choose another run=NAME."
-        )
+        raise SettingsError(f"run={settings.run}: {path} is a file, a run is a folder. Choose another run=NAME.")
     if (path / METRICS).exists() or (path / CHECKPOINTS).exists():
         raise _exists(path)
 
@@ -154,9 +152,7 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
 
 
 def _runs(settings: Settings) -> Path:
-    return Path(
-        os.path.expanduser(settings.runs_dir)
-    )  # unlike Path.expanduser, an unknown ~user passes as it is
+    return Path(os.path.expanduser(settings.runs_dir))  # unlike Path.expanduser, an unknown ~user passes as it is
 
 
 def _make_folder(settings: Settings) -> Path:

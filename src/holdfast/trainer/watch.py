@@ -14,6 +14,7 @@ class Watch:
     def __init__(self, settings: Settings):
         self.settings = settings
         self._reported: dict[str, float] = {}
+        self._usual_gradient: float | None = None
 
     def look(self, parity: Parity, metrics: dict[str, float | None]) -> list[str]:
         """Warnings for this update, usually none."""
@@ -23,11 +24,13 @@ class Watch:
                 f"PARITY BREACH: replaying a stored step gives another probability than acting did "
                 f"(|log-ratio| {parity.max_log_ratio:.2g}, healthy is below 1e-5). {explain_parity(parity, self.settings)}"
             )
-        recurrence, encoder = metrics.get("grad_norm_recurrence"), metrics.get("grad_norm_encoder")
-        if recurrence is not None and encoder and self._worse("gradient", recurrence / encoder, 1e3):
+        recurrence = metrics.get("grad_norm_recurrence") or 0.0
+        usual = self._usual_gradient
+        self._usual_gradient = recurrence if usual is None else 0.95 * usual + 0.05 * recurrence
+        if usual and recurrence > 10.0 and self._worse("gradient", recurrence / usual, 100.0):
             warnings.append(
-                f"The recurrence's gradient is {recurrence / encoder:.0f} times the encoder's: it is exploding through "
-                "time. A shorter trainer.horizon or smaller trainer.lr usually helps."
+                f"The recurrence's gradient is {recurrence / usual:.0f} times its usual size: it is exploding through time. "
+                "A shorter trainer.horizon or a smaller trainer.lr usually helps."
             )
         return warnings
 

@@ -85,8 +85,7 @@ def test_rows_do_not_depend_on_how_environments_are_split(desync, play):
     whole = play(MettaGridWorld(settings, range(4)), 40)
     parts = [play(MettaGridWorld(settings, ids), 40) for ids in (range(2), range(2, 4))]
     joined = [
-        tuple(np.concatenate(halves) for halves in zip(*steps, strict=True))
-        for steps in zip(*parts, strict=True)
+        tuple(np.concatenate(halves) for halves in zip(*steps, strict=True)) for steps in zip(*parts, strict=True)
     ]
     assert rows_equal(whole, joined)
 
@@ -206,9 +205,7 @@ def test_importing_leaves_logging_alone_and_envs_does_not_import_mettagrid():
         assert root.level == logging.ERROR and root.handlers == [], (root.level, root.handlers)
         assert "torch" not in sys.modules
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -222,9 +219,7 @@ def test_without_mettagrid_one_line_says_so():
         except SettingsError as error:
             print(error)
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 1
     assert "memory, collect and arena need mettagrid 0.26.22" in done.stdout

@@ -83,9 +83,7 @@ def test_all_games_have_one_layout():
     assert len({spec.obs.features for spec in specs}) == 1
     assert len({spec.actions for spec in specs}) == 1
     tags = {tuple(make_game(settings).config.id_map().tag_names()) for settings in SETTINGS.values()}
-    assert tags == {
-        tuple(f"type:{name}" for name in ("agent", "altar", "cue", "door", "generator", "mine", "wall"))
-    }
+    assert tags == {tuple(f"type:{name}" for name in ("agent", "altar", "cue", "door", "generator", "mine", "wall"))}
 
 
 @pytest.mark.parametrize("change", ["last_action_move", "resource"])
@@ -118,9 +116,7 @@ def test_observations_hold_only_described_features_and_categories(settings, play
     """Every token seen has a described feature, lies in the window, and a category below num_categories."""
     spec = describe(settings)
     by_id = {feature.id: feature for feature in spec.obs.features}
-    tokens = np.concatenate(
-        [step[0].reshape(-1, 3) for step in play(MettaGridWorld(settings, range(6)), 300)]
-    )
+    tokens = np.concatenate([step[0].reshape(-1, 3) for step in play(MettaGridWorld(settings, range(6)), 300)])
     tokens = tokens[tokens[:, 0] != 0xFF]
     assert set(np.unique(tokens[:, 1]).tolist()) <= by_id.keys()
     places = tokens[tokens[:, 0] != 0xFE][:, 0]
@@ -149,6 +145,4 @@ def test_categories_are_those_of_the_game():
 
 def test_configuration_serialises_like_any_of_mettagrid(settings):
     config = MettaGridConfig(game=make_game(settings).config)
-    assert (
-        MettaGridConfig.model_validate(config.model_dump()).game.resource_names == config.game.resource_names
-    )
+    assert MettaGridConfig.model_validate(config.model_dump()).game.resource_names == config.game.resource_names

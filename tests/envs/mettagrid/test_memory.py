@@ -141,13 +141,7 @@ def test_the_token_budget_is_exactly_what_is_needed(window, corridor):
     for t in range(episode_length(corridor)):
         used = (obs[:, :, 0] != 0xFF).sum(1)
         most = max(most, int(used.max()))
-        action = (
-            np.full_like(right, EAST)
-            if t < corridor
-            else right
-            if t == corridor
-            else np.full_like(right, WEST)
-        )
+        action = np.full_like(right, EAST) if t < corridor else right if t == corridor else np.full_like(right, WEST)
         obs, *_ = world.step(action)
     assert most == describe(settings).obs.num_tokens
     assert describe(MemoryEnv()).obs.num_tokens == 10

@@ -47,9 +47,7 @@ class Party(ParallelEnv):
         self.episode += 1
         self.t = 0
         self.draw = np.random.default_rng(seed).integers(1000)
-        self.agents = [
-            agent for agent, come in zip(self.possible_agents, self.come, strict=True) if come == 0
-        ]
+        self.agents = [agent for agent, come in zip(self.possible_agents, self.come, strict=True) if come == 0]
         return {agent: self._obs(agent) for agent in self.agents}, {agent: {} for agent in self.agents}
 
     def step(self, actions: dict[str, Any]) -> Any:
