@@ -17,6 +17,14 @@ from holdfast.errors import HoldfastError, SettingsError
 
 HEAVY = ("torch", "mettagrid", "gymnasium", "numpy", "omegaconf", "tensordict", "rich")
 
+SUMMARY = {
+    "agent_steps": 1024,
+    "wall_s": 2.0,
+    "sps": 1234.5678,
+    "episode_return_mean": 0.25,
+    "parity_max_abs_logratio": 1e-7,
+}
+
 
 def run(*args: str, code: int = 0) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -39,7 +47,7 @@ def train_with(monkeypatch):
             calls.append(settings)
             if isinstance(outcome, BaseException):
                 raise outcome
-            return SimpleNamespace(run=Path("runs/x"), summary={"agent_steps": 1024, "sps": 1234.5678})
+            return SimpleNamespace(run=Path("runs/x"), summary=SUMMARY)
 
         monkeypatch.setitem(sys.modules, "holdfast.trainer", SimpleNamespace(train=train))
         return calls
@@ -111,9 +119,9 @@ def test_train_calls_train_and_prints_its_summary(capsys, train_with):
     run("train", *words)
     assert calls == [load_settings(words)]
     out = capsys.readouterr().out
-    assert "runs/x" in out
-    assert "1024" in out
-    assert "1234.57" in out
+    assert "1,024 steps in 2 s (1,235 steps/s): mean return of the last 100 episodes 0.250" in out
+    assert "The run is in runs/x" in out
+    assert out.splitlines()[-1].endswith("holdfast evaluate runs/x")
 
 
 def test_train_without_words_is_the_quick_start(train_with):

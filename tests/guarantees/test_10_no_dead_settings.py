@@ -70,7 +70,7 @@ EFFECT_ON_METRICS = {
     "env.desync": (COLLECT, ["env.max_steps=30"], "env.desync=true"),
     "env.generators": (ARENA, [], "env.generators=4"),
     "env.altars": (ARENA, [], "env.altars=4"),
-    "env.shaped": (ARENA, ["trainer.total_timesteps=1024"], "env.shaped=false"),
+    "env.shaped": (ARENA, ["env.mines=40", "trainer.total_timesteps=256"], "env.shaped=false"),
     "policy.py_agent": (GYM, [], None),
     "policy.core": (GYM, [], "policy.core=gru"),
     "policy.hidden": (GYM, [], "policy.hidden=9"),

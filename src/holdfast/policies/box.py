@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from holdfast.errors import SettingsError
-from holdfast.policies.layers import linear, mlp
+from holdfast.policies.layers import linear, mlp, open_forget_gates
 from holdfast.policies.lstm_wrapper import LSTMWrapper
 from holdfast.policies.normalizer import RunningNorm
 from holdfast.spec import BoxActions, BoxObs, DiscreteObs, ObsPart, TokenObs, WorldSpec
@@ -39,6 +39,7 @@ class BoxPolicy(LSTMWrapper):
         features = vector_size + sum(image.size for image in images.values())
         sizes = [features, *encoder]
         super().__init__(spec, sizes[-1], hidden_size, num_layers, core, memory_scope)
+        open_forget_gates(self.core)
         self.parts = parts
         self.images = nn.ModuleDict({f"image_{name}": image for name, image in images.items()})
         self.encoder = mlp(sizes, nn.Tanh)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
+
+from holdfast.recurrence import LSTM, Core
 
 
 def linear(inputs: int, outputs: int, gain: float = 1.0) -> nn.Linear:
@@ -20,9 +23,21 @@ def mlp(sizes: list[int], activation: type[nn.Module]) -> nn.Sequential:
     """Linear layers of these sizes, each followed by the activation."""
     gain = math.sqrt(2.0)
     layers: list[nn.Module] = []
-    for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True):
+    for inputs, outputs in pairwise(sizes):
         layers += [linear(inputs, outputs, gain), activation()]
     return nn.Sequential(*layers)
+
+
+@torch.no_grad()
+def open_forget_gates(core: Core) -> None:
+    """LSTM biases 0 but for the forget gates' 1: remember first, and leave the candidates unsaturated."""
+    if isinstance(core, LSTM):
+        H = core.hidden_size
+        for name, parameter in core.named_parameters():
+            if name.startswith("bias"):
+                parameter.zero_()
+            if name.startswith("bias_ih"):
+                parameter[H : 2 * H] = 1.0
 
 
 class ActionEmbedding(nn.Embedding):

@@ -52,7 +52,7 @@ class TokenGrid(nn.Module):
         entry = attribute * 256 + value
         cell, channel = self.cell[coordinate], self.channel[entry]
         usable = (cell >= 0) & (channel >= 0)
-        self._warn_once(tokens, usable)
+        self._warn_once(tokens, usable)  # pyright: ignore[reportCallIssue]  (its decorator is untyped)
         return cell.where(usable, -1), channel.where(usable, -1), self.weight[entry] * usable
 
     @torch.compiler.disable
@@ -136,7 +136,7 @@ class TokenConv2d(nn.Module):
         values = weight.unsqueeze(1).expand(-1, places, -1).reshape(-1)[pairs]
         row_ends = touches.sum(-1, dtype=torch.int32).reshape(-1).cumsum(0, dtype=torch.int32)
         kernel = self.weight.permute(1, 2, 3, 0).reshape(-1, self.weight.shape[0])
-        y = sparse_product(F.pad(row_ends, (1, 0)), column, values, kernel) + self.bias
+        y = sparse_product(F.pad(row_ends, (1, 0)), column, values, kernel) + self.bias  # pyright: ignore[reportCallIssue]
         return y.view(N, self.out_side, self.out_side, -1).permute(0, 3, 1, 2)
 
 

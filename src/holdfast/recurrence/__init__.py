@@ -1,9 +1,10 @@
 """Cells over [T, B] with episode resets inside, and the table that keeps their state between calls."""
 
 from holdfast.recurrence.core import Core, Memoryless, State
+from holdfast.recurrence.heap import keep_freed_memory
 from holdfast.recurrence.make import make_core
 from holdfast.recurrence.memory import Memory
 from holdfast.recurrence.oracle import masked_loop
 from holdfast.recurrence.recurrent import GRU, LSTM
 
-__all__ = ["GRU", "LSTM", "Core", "Memory", "Memoryless", "State", "make_core", "masked_loop"]
+__all__ = ["GRU", "LSTM", "Core", "Memory", "Memoryless", "State", "keep_freed_memory", "make_core", "masked_loop"]

@@ -1,8 +1,9 @@
-"""What every recurrent core is: one function over [T, B], for one acting step and for a whole segment alike."""
+"""What every core is: one function over [T, B], for one acting step and for a whole segment alike."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -13,17 +14,14 @@ State = tuple[Tensor, ...]
 class Core(nn.Module):
     """x [T, B, I], state, first [T, B] -> y [T, B, H], state after the last step.
 
-    A slot whose `first` is set at step t enters step t with zero state: nothing before it reaches anything after it,
-    forwards or backwards. State is a value: it is handed in and handed back, and never kept here.
+    A slot whose `first` is set at step t enters step t with zero state: nothing before it reaches anything
+    after it, forwards or backwards. State is a value: it is handed in and handed back, and never kept here.
     """
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int):
         super().__init__()
-        for name, size in (
-            ("input_size", input_size),
-            ("hidden_size", hidden_size),
-            ("num_layers", num_layers),
-        ):
+        sizes = {"input_size": input_size, "hidden_size": hidden_size, "num_layers": num_layers}
+        for name, size in sizes.items():
             if size < 1:
                 raise ValueError(f"{name} is {size}; a core needs at least 1.")
         self.input_size = input_size
@@ -44,14 +42,14 @@ class Core(nn.Module):
         return tuple(like.new_zeros(layers, B, hidden) for layers, hidden in self.state_shapes)
 
     def check(self, x: Tensor, state: State, first: Tensor) -> Tensor:
-        """Refuse shapes that do not fit together; `first` comes back as bool [T, B], whatever numbers it held."""
+        """Refuse shapes that do not fit together; hand `first` back as bool [T, B]."""
         if x.dim() != 3 or x.shape[2] != self.input_size or 0 in x.shape:
-            raise ValueError(f"x is {list(x.shape)}; it has to be [T, B, {self.input_size}], none of them 0.")
+            raise ValueError(f"x is {list(x.shape)}; it has to be [T, B, {self.input_size}], with T and B at least 1.")
         T, B, _ = x.shape
         if first.shape != (T, B):
-            raise ValueError(f"first is {list(first.shape)}; x is {list(x.shape)}, so it has to be [{T}, {B}].")
-        shapes = tuple((layers, B, hidden) for layers, hidden in self.state_shapes)
-        if len(state) != len(shapes) or any(leaf.shape != shape for leaf, shape in zip(state, shapes, strict=True)):
+            raise ValueError(f"first is {list(first.shape)}; for x {list(x.shape)} it has to be [{T}, {B}].")
+        shapes = [(layers, B, hidden) for layers, hidden in self.state_shapes]
+        if [leaf.shape for leaf in state] != shapes:
             raise ValueError(
                 f"state is {[list(leaf.shape) for leaf in state]}; for {B} slots it has to be "
                 f"{[list(shape) for shape in shapes]}. initial_state({B}) makes one."
@@ -60,20 +58,20 @@ class Core(nn.Module):
 
 
 def as_mask(first: Tensor) -> Tensor:
-    """Numbers other than 0 mean true. Integer masks used as they are would be taken for slot numbers."""
+    """Numbers other than 0 mean true. An integer mask used as it is would be taken for slot numbers."""
     return first if first.dtype == torch.bool else first != 0
 
 
 class Memoryless(Core):
-    """num_layers x (Linear, tanh): the same place in a policy with nothing remembered. Its state is ()."""
+    """num_layers x (Linear, tanh): takes the same place in a policy and remembers nothing. Its state is ()."""
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int):
         super().__init__(input_size, hidden_size, num_layers)
-        sizes = [input_size] + [hidden_size] * num_layers
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False))
-        for layer in self.layers:
+        layers = [nn.Linear(a, b) for a, b in pairwise([input_size] + [hidden_size] * num_layers)]
+        for layer in layers:
             nn.init.orthogonal_(layer.weight)
             nn.init.zeros_(layer.bias)
+        self.layers = nn.ModuleList(layers)
 
     @property
     def state_shapes(self) -> tuple[tuple[int, int], ...]:

@@ -1,12 +1,12 @@
 """Resets inside torch's fused kernels (oneDNN, cuDNN), which know none.
 
-Before every episode that opens after step 0 goes a blank row, on which an input column of its own is 1, with weights so
-large that the gates are exactly 0. Such a row leaves exactly zero state and lets no gradient through. Where
-the rows go is `packing`'s business. A second column, 1 on rows below a slot that has ended, opens the forget gate
-to exactly 1, so that c is still there at the bottom; h is read from the row of the last step.
+Before every episode that opens after step 0 goes a blank row, on which an input column of its own is 1, with
+weights so large that the gates are exactly 0. Such a row leaves exactly zero state and lets no gradient through.
+A second column, 1 on rows below a slot that has ended, opens the forget gate to exactly 1, so that c is still
+there at the bottom; h is read from the row of the last step. Where the rows go is `packing`'s business.
 
-Nothing on an inserted row reaches a parameter: x is 0 there, the weights of both columns are constants,
-and b_ih rides on a third column that is 1 on real rows only.
+Nothing on an inserted row reaches a parameter: x is 0 there, the weights of both columns are constants, and
+b_ih rides on a third column that is 1 on real rows only. What x must not be is NaN: 0 * NaN is no reset.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from holdfast.recurrence.core import State
 from holdfast.recurrence.packing import Packing, pack
@@ -31,53 +30,56 @@ warnings.filterwarnings("ignore", message="RNN module weights are not part of si
 
 @dataclass(frozen=True)
 class Cell:
-    """Per gate, the weight of the column that is 1 on blank rows, and of the one that is 1 on rows that hold."""
+    """Weights, one per gate, of the column that is 1 on blank rows and of the one that is 1 on rows that hold."""
 
     kernel: Literal["lstm", "gru"]
     blank: tuple[float, ...]
     hold: tuple[float, ...]
+
+    @property
+    def num_gates(self) -> int:
+        return len(self.blank)
 
 
 LSTM_CELL = Cell("lstm", blank=(SHUT, SHUT, 0.0, SHUT), hold=(SHUT, OPEN, 0.0, 0.0))  # i, f, g, o
 GRU_CELL = Cell("gru", blank=(SHUT, SHUT, 0.0), hold=(0.0, OPEN, 0.0))  # r, z, n
 
 
-def run(cell: Cell, x: Tensor, state: State, first: Tensor, weights: list[Tensor]) -> tuple[Tensor, State]:
-    """As Core.forward, for a start state that is clear where first[0] is set. weights: four per layer."""
+def unroll(cell: Cell, x: Tensor, state: State, first: Tensor, weights: list[Tensor]) -> tuple[Tensor, State]:
+    """As Core.forward, for a start state that is zero where first[0] is set. weights: four per layer."""
     packing = pack(first.cpu().numpy()) if len(first) > 1 else None
     if packing is None:
         y, *final = call_kernel(cell, x, state, weights)
         return y, tuple(final)
-    T, B, I = x.shape
+    T, B, _ = x.shape
     num_layers, _, H = state[0].shape
     layout = Layout.of(packing, x)
     columns = x.new_tensor([cell.blank, cell.hold]).t().repeat_interleave(H, 0)
-    rows = Spread.apply(x.reshape(T * B, I), layout)
+    rows: Tensor = Spread.apply(x.reshape(T * B, -1), layout)  # pyright: ignore[reportAssignmentType]
     finals = []
     for layer in range(num_layers):
         w_ih, w_hh, b_ih, b_hh = weights[4 * layer : 4 * layer + 4]
         widened = [torch.cat([w_ih, b_ih[:, None], columns], 1), w_hh, torch.zeros_like(b_ih), b_hh]
         flagged = torch.cat([rows, layout.flags], 1).view(packing.num_rows, packing.num_columns, -1)
-        start = tuple(pad_slots(leaf[layer : layer + 1], packing.num_columns) for leaf in state)
+        start = tuple(add_columns(leaf[layer : layer + 1], packing.num_columns - B) for leaf in state)
         y, _, *cells = call_kernel(cell, flagged, start, widened)
         rows = y.reshape(-1, H)
         h = rows.index_select(0, layout.last)[None]
         finals.append((h, *(c.index_select(1, layout.last_column) for c in cells)))
-    y = Collect.apply(rows, layout).view(T, B, H)
-    return y, tuple(torch.cat(leaf) for leaf in zip(*finals, strict=True))
+    y: Tensor = Collect.apply(rows, layout)  # pyright: ignore[reportAssignmentType]
+    return y.view(T, B, H), tuple(torch.cat(leaf) for leaf in zip(*finals, strict=True))
 
 
 def call_kernel(cell: Cell, x: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, ...]:
-    """y and the final leaves of one fused call over all layers in `weights`."""
+    """y and the final leaves of one call over all layers in `weights`, resets ignored."""
     options = (True, len(state[0]), 0.0, torch.is_grad_enabled(), False, False)
     if cell.kernel == "lstm":
         return torch._VF.lstm(x, [leaf.contiguous() for leaf in state], weights, *options)
     return torch._VF.gru(x, state[0].contiguous(), weights, *options)
 
 
-def pad_slots(leaf: Tensor, num_columns: int) -> Tensor:
-    """leaf [1, B, H] -> [1, num_columns, H]: columns that no slot opens start from zero."""
-    extra = num_columns - leaf.shape[1]
+def add_columns(leaf: Tensor, extra: int) -> Tensor:
+    """leaf [1, B, H] -> [1, B + extra, H]: columns that no slot opens start from zero."""
     return torch.cat([leaf, leaf.new_zeros(1, extra, leaf.shape[2])], 1) if extra else leaf
 
 
@@ -105,9 +107,15 @@ class Layout:
         inserted = np.flatnonzero(flags[:, 1])
         below = flags.reshape(packing.num_rows, packing.num_columns, 3)[len(packing.rows) :]
         below[:, np.flatnonzero(packing.unbroken)] = (0.0, 0.0, 1.0)
-        indices = (cell_of_step, step_of_cell, inserted, cells[-1], packing.columns[-1].copy())
-        cell_of_step, step_of_cell, inserted, last, last_column = (torch.from_numpy(i).to(like.device) for i in indices)
-        return Layout(cell_of_step, step_of_cell, inserted, torch.from_numpy(flags).to(like), last, last_column)
+        device = like.device
+        return Layout(
+            torch.from_numpy(cell_of_step).to(device),
+            torch.from_numpy(step_of_cell).to(device),
+            torch.from_numpy(inserted).to(device),
+            torch.from_numpy(flags).to(like),
+            torch.from_numpy(cells[-1]).to(device),
+            torch.from_numpy(packing.columns[-1]).to(device),
+        )
 
     def spread(self, steps: Tensor) -> Tensor:
         """[steps, N] -> [cells, N], zero on inserted cells. Picking is four times as fast as index_copy_."""
@@ -119,7 +127,7 @@ class Layout:
 
 
 class Spread(torch.autograd.Function):
-    """Layout.spread; its gradient collects."""
+    """Layout.spread, whose gradient collects."""
 
     @staticmethod
     def forward(ctx: Any, steps: Tensor, layout: Layout) -> Tensor:
@@ -127,13 +135,12 @@ class Spread(torch.autograd.Function):
         return layout.spread(steps)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return ctx.layout.collect(grad), None
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
+        return ctx.layout.collect(grad_outputs[0]), None
 
 
 class Collect(torch.autograd.Function):
-    """Layout.collect; its gradient spreads, where that of index_select would add row by row."""
+    """Layout.collect, whose gradient spreads; that of index_select would add row by row."""
 
     @staticmethod
     def forward(ctx: Any, cells: Tensor, layout: Layout) -> Tensor:
@@ -141,6 +148,5 @@ class Collect(torch.autograd.Function):
         return layout.collect(cells)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return ctx.layout.spread(grad), None
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
+        return ctx.layout.spread(grad_outputs[0]), None

@@ -13,8 +13,8 @@ from holdfast.recurrence.core import State, as_mask
 class Memory:
     """One table [layers, slots, hidden] per state leaf. Slots nobody has written read as zeros.
 
-    What goes in is detached and copied, what comes out is a copy: nothing here has a graph or changes behind a
-    caller's back. Slots are given as distinct numbers in any order; the tables grow when a new one appears.
+    What goes in is detached and copied, what comes out is a copy: nothing here has a graph, or changes behind
+    a caller's back. Slots are given as distinct numbers in any order; the tables grow when a new one appears.
     """
 
     def __init__(
@@ -23,8 +23,8 @@ class Memory:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ):
-        self.device = torch.device(device)
-        self._tables = [torch.zeros(layers, 0, hidden, device=device, dtype=dtype) for layers, hidden in state_shapes]
+        empty = torch.empty(0, device=device, dtype=dtype)
+        self._tables = [empty.new_zeros(layers, 0, hidden) for layers, hidden in state_shapes]
         self._ids = torch.arange(0, device=device)
 
     @property
@@ -32,13 +32,13 @@ class Memory:
         return len(self._ids)
 
     def read(self, slots: Tensor, first: Tensor | None = None) -> State:
-        """State [L, B, H] of slots [B]; zeros where first [B] is set (any number but 0, if it is not bool)."""
+        """State [L, B, H] of slots [B]; zeros where first [B] is set (bool, or any number but 0)."""
         slots, _ = self._known(slots)
         state = tuple(table.index_select(1, slots) for table in self._tables)
         if first is not None:
             if first.shape != slots.shape:
-                raise ValueError(f"first is {list(first.shape)}; for {len(slots)} slots it has to be [{len(slots)}].")
-            rows = as_mask(first).nonzero().squeeze(1).to(self.device)
+                raise ValueError(f"first is {list(first.shape)}; for these slots it has to be {list(slots.shape)}.")
+            rows = as_mask(first).nonzero().squeeze(1).to(self._ids)
             if len(rows):
                 for leaf in state:
                     leaf.index_fill_(1, rows, 0.0)
@@ -47,9 +47,9 @@ class Memory:
     def write(self, slots: Tensor, state: State) -> None:
         """Keep state [L, B, H] as the memory of slots [B]."""
         self._check_state(state, len(slots))
-        slots, is_prefix = self._known(slots)
+        slots, in_order = self._known(slots)
         for table, leaf in zip(self._tables, state, strict=True):
-            if is_prefix:
+            if in_order:
                 table[:, : len(slots)].copy_(leaf.detach())
             else:
                 table.index_copy_(1, slots, leaf.detach().to(table))
@@ -72,11 +72,11 @@ class Memory:
         """Become a copy of a snapshot, whatever its number of slots."""
         num_slots = state[0].shape[1] if state and state[0].dim() == 3 else 0
         self._check_state(state, num_slots)
-        self._tables = [leaf.detach().to(table, copy=True) for leaf, table in zip(state, self._tables, strict=True)]
-        self._ids = torch.arange(num_slots, device=self.device)
+        self._tables = [leaf.detach().to(t, copy=True) for leaf, t in zip(state, self._tables, strict=True)]
+        self._ids = torch.arange(num_slots).to(self._ids)
 
     def _known(self, slots: Tensor) -> tuple[Tensor, bool]:
-        """Slots as row numbers that exist, and whether they are just 0..B-1, as they are in most calls."""
+        """Slots as rows that exist, and whether they are just 0, 1, ..., B-1, as acting asks for at every step."""
         if slots.dim() != 1 or slots.dtype not in (torch.int64, torch.int32):
             raise ValueError(
                 f"slots are {slots.dtype} {list(slots.shape)}; they have to be slot numbers, int64 [B]. "
@@ -86,25 +86,24 @@ class Memory:
         if torch.equal(slots, self._ids[: len(slots)]):
             return slots, True
         numbers = slots.tolist()
+        if min(numbers) < 0:
+            raise ValueError(f"slot {min(numbers)} is negative; slots are counted from 0.")
         if len(set(numbers)) < len(numbers):
             twice = next(n for n in numbers if numbers.count(n) > 1)
-            raise ValueError(f"slot {twice} is given twice; which of its rows would count?")
-        if numbers and min(numbers) < 0:
-            raise ValueError(f"slot {min(numbers)} is negative; slots are counted from 0.")
-        self._grow(max(numbers, default=-1) + 1)
+            raise ValueError(f"slot {twice} is given twice; each slot has one memory, so give it once.")
+        self._grow(max(numbers) + 1)
         return slots, False
 
     def _grow(self, num_slots: int) -> None:
-        if num_slots <= self.num_slots:
-            return
-        self._tables = [
-            torch.cat([t, t.new_zeros(len(t), num_slots - t.shape[1], t.shape[2])], 1) for t in self._tables
-        ]
-        self._ids = torch.arange(num_slots, device=self.device)
+        extra = num_slots - self.num_slots
+        if extra > 0:
+            self._tables = [torch.cat([t, t.new_zeros(len(t), extra, t.shape[2])], 1) for t in self._tables]
+            self._ids = torch.arange(num_slots).to(self._ids)
 
     def _check_state(self, state: State, num_slots: int) -> None:
         shapes = [(len(table), num_slots, table.shape[2]) for table in self._tables]
-        if len(state) != len(shapes) or any(leaf.shape != shape for leaf, shape in zip(state, shapes, strict=True)):
+        if [leaf.shape for leaf in state] != shapes:
             raise ValueError(
-                f"state is {[list(leaf.shape) for leaf in state]}; this memory keeps {[list(shape) for shape in shapes]}."
+                f"state is {[list(leaf.shape) for leaf in state]}; "
+                f"for {num_slots} slots this memory keeps {[list(shape) for shape in shapes]}."
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn.functional import linear
 
 from holdfast.recurrence.core import State, as_mask
 from holdfast.recurrence.recurrent import GRU, LSTM
@@ -19,9 +19,9 @@ def masked_loop(core: LSTM | GRU, x: Tensor, state: State, first: Tensor) -> tup
         w_ih, w_hh, b_ih, b_hh = core.weights()[4 * layer : 4 * layer + 4]
         leaves = tuple(leaf[layer] for leaf in state)
         outputs = []
-        for from_x, first_t in zip(F.linear(x, w_ih, b_ih).unbind(0), first.unbind(0), strict=True):
+        for from_x, first_t in zip(linear(x, w_ih, b_ih).unbind(0), first.unbind(0), strict=True):
             leaves = tuple(torch.where(first_t, 0.0, leaf) for leaf in leaves)
-            leaves = step(from_x, F.linear(leaves[0], w_hh, b_hh), leaves)
+            leaves = step(from_x, linear(leaves[0], w_hh, b_hh), leaves)
             outputs.append(leaves[0])
         x = torch.stack(outputs)
         finals.append(leaves)

@@ -1,4 +1,4 @@
-"""LSTM and GRU over whole segments, parameters laid out as in torch.nn."""
+"""LSTM and GRU over whole segments, with parameters laid out as in torch.nn."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from holdfast.recurrence import fused
+from holdfast.recurrence import fused, sweep
 from holdfast.recurrence.core import Core, State
-from holdfast.recurrence.sweep import sweep_gru
 
 
 class Recurrent(Core):
@@ -21,14 +20,15 @@ class Recurrent(Core):
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int):
         super().__init__(input_size, hidden_size, num_layers)
-        rows = len(self.cell.blank) * hidden_size
+        rows = self.cell.num_gates * hidden_size
         for layer in range(num_layers):
-            self.register_parameter(
-                f"weight_ih_l{layer}", nn.Parameter(torch.empty(rows, hidden_size if layer else input_size))
-            )
-            self.register_parameter(f"weight_hh_l{layer}", nn.Parameter(torch.empty(rows, hidden_size)))
-            self.register_parameter(f"bias_ih_l{layer}", nn.Parameter(torch.empty(rows)))
-            self.register_parameter(f"bias_hh_l{layer}", nn.Parameter(torch.empty(rows)))
+            for name, *shape in (
+                ("weight_ih", rows, hidden_size if layer else input_size),
+                ("weight_hh", rows, hidden_size),
+                ("bias_ih", rows),
+                ("bias_hh", rows),
+            ):
+                self.register_parameter(f"{name}_l{layer}", nn.Parameter(torch.empty(shape)))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -49,16 +49,18 @@ class Recurrent(Core):
 
     # Not for the compiler: the layout depends on the data, and the kernels are compiled already.
     @torch.compiler.disable
-    def forward(self, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, x: Tensor, state: State, first: Tensor
+    ) -> tuple[Tensor, State]:
         first = self.check(x, state, first)
-        slots = first[0].nonzero().squeeze(1)
-        if len(slots):
-            state = tuple(leaf.index_fill(1, slots, 0.0) for leaf in state)
-        return self.run(x, state, first)
+        opening = first[0].nonzero().squeeze(1)
+        if len(opening):
+            state = tuple(leaf.index_fill(1, opening, 0.0) for leaf in state)
+        return self.unroll(x, state, first)
 
-    def run(self, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:
-        """The same for a start state that is already clear where first[0] is set."""
-        return fused.run(self.cell, x, state, first, self.weights())
+    def unroll(self, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:
+        """As forward, for a start state that is already zero where first[0] is set."""
+        return fused.unroll(self.cell, x, state, first, self.weights())
 
 
 class LSTM(Recurrent):
@@ -70,12 +72,14 @@ class LSTM(Recurrent):
 
 
 class GRU(Recurrent):
-    """State (h,)."""
+    """State (h,). Biases start at 0."""
 
     cell = fused.GRU_CELL
     num_leaves = 1
     first_bias = 0.0
 
-    def run(self, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:
-        # torch has a fused GRU on CUDA only; elsewhere its own loop is slower than ours, resets or not
-        return super().run(x, state, first) if x.is_cuda else sweep_gru(x, state, first, self.weights())
+    def unroll(self, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:
+        # torch has a fused GRU on CUDA only; elsewhere its loop over steps is slower than ours, resets or not
+        if x.is_cuda or len(x) == 1:
+            return super().unroll(x, state, first)
+        return sweep.unroll_gru(x, state, first, self.weights())

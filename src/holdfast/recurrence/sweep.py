@@ -1,7 +1,7 @@
 """A GRU layer over a whole segment with gradients by hand, for devices where torch has no fused one.
 
-Only h @ w_hh has to wait for the step before it; the input projection, the derivatives of the gates and the gradients
-of the weights are made for all steps at once. A reset is a few rows set to zero.
+Only h @ w_hh has to wait for the step before it; the input projection, the derivatives of the gates and the
+gradients of the weights are made for all steps at once. A reset is a few rows set to zero.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from torch.autograd.function import once_differentiable
 from holdfast.recurrence.core import State
 
 
-def sweep_gru(x: Tensor, state: State, first: Tensor, weights: list[Tensor]) -> tuple[Tensor, State]:
-    """As Core.forward, for a start state that is clear where first[0] is set. weights: four per layer."""
+def unroll_gru(x: Tensor, state: State, first: Tensor, weights: list[Tensor]) -> tuple[Tensor, State]:
+    """As Core.forward, for a start state that is zero where first[0] is set. weights: four per layer."""
     resets = Resets(first)
     finals = []
-    for layer, h in enumerate(state[0]):
-        x, h = GRUSweep.apply(x, h, resets, *weights[4 * layer : 4 * layer + 4])
+    for layer, h in enumerate(state[0].unbind(0)):
+        x, h = GRUSweep.apply(x, h, resets, *weights[4 * layer : 4 * layer + 4])  # pyright: ignore
         finals.append(h)
     return x, (torch.stack(finals),)
 
@@ -51,9 +51,9 @@ class GRUSweep(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, h: Tensor, resets: Resets, *weights: Tensor) -> State:
         w_ih, w_hh, b_ih, b_hh = weights
-        T, B, I = x.shape
+        T, B, _ = x.shape
         H = w_hh.shape[1]
-        flat_x = x.reshape(T * B, I)
+        flat_x = x.reshape(T * B, -1)
         b_hn = b_hh[2 * H :]
         gates = torch.addmm(b_ih + torch.cat([b_hh[: 2 * H], torch.zeros_like(b_hn)]), flat_x, w_ih.t())
         gates = gates.view(T, B, 3 * H)
@@ -64,9 +64,7 @@ class GRUSweep(torch.autograd.Function):
 
         # as tensors: a Python number is converted anew by every operation, which takes half of its time
         two, minus_one = x.new_tensor([2.0, -1.0]).unbind(0)
-        w_rz, w_n = w_hh[: 2 * H].t(), w_hh[2 * H :].t()
-        if T > 4:
-            w_rz, w_n = w_rz.contiguous(), w_n.contiguous()
+        w_rz, w_n = w_hh[: 2 * H].t().contiguous(), w_hh[2 * H :].t().contiguous()
         steps = (*gates.view(T, B, 3, H).unbind(2), gates[:, :, : 2 * H], n_from_h, y)
         for slots, r, z, n, rz, n_from_h_t, y_t in zip(resets.by_step, *(s.unbind(0) for s in steps), strict=True):
             if slots is not None:
@@ -80,7 +78,9 @@ class GRUSweep(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, dy: Tensor | None, dh: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, dy: Tensor | None, dh: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         flat_x, h0, w_ih, w_hh, y, gates, n_from_h = ctx.saved_tensors
         resets: Resets = ctx.resets
         T, B, H = y.shape
@@ -89,8 +89,8 @@ class GRUSweep(torch.autograd.Function):
         if resets.rows is not None:
             h_before.view(T * B, H).index_fill_(0, resets.rows, 0.0)
 
-        # d: how much each gate's input moves h; the loop turns it into the gates' gradient. n counts twice, for its
-        # input from h and its input from x, so that both matrix products find their gates side by side.
+        # d: how much each gate's input moves h; the loop turns it into the gates' gradient. n counts twice, for
+        # its input from h and its input from x, so that both matrix products find their gates side by side.
         d = y.new_empty(T, B, 4, H)
         d_nh, d_r, d_z, d_nx = d.unbind(2)
         torch.mul(n, n, out=d_nh)

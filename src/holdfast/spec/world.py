@@ -148,8 +148,8 @@ _KINDS = {
 
 
 def _read(data: dict[str, Any]) -> Any:
-    fields = {key: value for key, value in data.items() if key != "kind"}
-    kind = _KINDS[data["kind"]]
+    fields: dict[str, Any] = {key: value for key, value in data.items() if key != "kind"}
+    kind: Any = _KINDS[data["kind"]]
     if "features" in fields:
         fields["features"] = tuple(Feature(**f) for f in fields["features"])
     if "parts" in fields:

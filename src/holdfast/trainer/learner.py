@@ -125,8 +125,7 @@ class Learner:
         scaled = outcomes if s.reward_scale == 1.0 else {**outcomes, "rewards": outcomes["rewards"] * s.reward_scale}
         if s.advantage == "gae":
             return gae(**scaled, gamma=s.gamma, lam=s.gae_lambda)
-        clips = {"rho_clip": s.vtrace_rho, "c_clip": s.vtrace_c}
-        return vtrace(**scaled, ratio=ratio, gamma=s.gamma, lam=s.gae_lambda, **clips)
+        return vtrace(**scaled, ratio=ratio, gamma=s.gamma, lam=s.gae_lambda, rho_clip=s.vtrace_rho, c_clip=s.vtrace_c)
 
     def _minibatches(self, advantages: Tensor, progress: float) -> Iterator[tuple[Tensor, Tensor | None]]:
         s, per_minibatch = self.settings, self.plan.segments_per_minibatch
@@ -173,7 +172,7 @@ class Learner:
             if param.grad is not None:
                 grads.append(param.grad)
                 parts.append(part)
-        squares = torch.stack(torch._foreach_norm(grads)).square().tolist()
+        squares = torch.stack(torch._foreach_norm(grads)).square().tolist()  # pyright: ignore[reportPrivateImportUsage]
         by_part = dict.fromkeys(("encoder", "recurrence", "heads"), 0.0)
         for part, square in zip(parts, squares, strict=True):
             by_part[part] += square
@@ -184,7 +183,7 @@ class Learner:
                 "A smaller trainer.lr or trainer.max_grad_norm usually helps; the last checkpoint is intact."
             )
         if self.settings.max_grad_norm and norm > self.settings.max_grad_norm:
-            torch._foreach_mul_(grads, self.settings.max_grad_norm / (norm + 1e-6))
+            torch._foreach_mul_(grads, self.settings.max_grad_norm / (norm + 1e-6))  # pyright: ignore[reportPrivateImportUsage]
         self.optimizer.step()
         clip_weights_(self.params, self.weight_limits)
         return {"grad_norm": norm, **{f"grad_norm_{part}": square**0.5 for part, square in by_part.items()}}

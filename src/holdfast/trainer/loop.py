@@ -18,6 +18,7 @@ from holdfast.envs import World, describe, make_world
 from holdfast.errors import SettingsError
 from holdfast.policies import Policy, make_policy
 from holdfast.ppo import Experience
+from holdfast.recurrence import keep_freed_memory
 from holdfast.rollout import Collector, Rollout
 from holdfast.spec import WorldSpec, keys
 from holdfast.trainer.learner import Learner, Update
@@ -190,4 +191,5 @@ def _set_up_torch(settings: Settings) -> None:
         raise SettingsError(f"device={settings.device} is not there: {str(error).splitlines()[0]}") from None
     if settings.trainer.threads:
         torch.set_num_threads(settings.trainer.threads)
+    keep_freed_memory()
     torch.manual_seed(settings.seed)

@@ -1,0 +1,93 @@
+"""What resets cost: a core against torch.nn's own module, which ignores them, and against the plain masked loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import mean
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.recurrence import GRU, LSTM, keep_freed_memory, masked_loop
+
+Shape = tuple[int, int, int, int, int]  # T, B, I, H, L
+
+LSTM_SHAPES: tuple[Shape, ...] = ((64, 64, 128, 128, 2), (128, 32, 64, 64, 1), (16, 256, 128, 128, 1))
+GRU_SHAPES = LSTM_SHAPES[:1]
+DONE_RATES = (0.001, 0.01, 0.1)
+NUM_PATTERNS = 3  # where resets fall matters, so each rate is a mean over patterns drawn from fixed seeds
+
+
+def measure_core(threads: int, repeats: int) -> list[dict[str, Any]]:
+    """Time of forward and backward: one row per cell, shape and rate of episode ends.
+
+    ms: the core; ms_floor: torch.nn's module without resets; ratio: the one by the other; masked_loop_ratio: the
+    plain loop by the floor.
+    """
+    threads_before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    keep_freed_memory()
+    try:
+        return [
+            measure_shape(cell, shape, done_rate, repeats)
+            for cell, shapes in (("lstm", LSTM_SHAPES), ("gru", GRU_SHAPES))
+            for shape in shapes
+            for done_rate in DONE_RATES
+        ]
+    finally:
+        torch.set_num_threads(threads_before)
+
+
+def measure_shape(cell: str, shape: Shape, done_rate: float, repeats: int) -> dict[str, Any]:
+    T, B, I, H, L = shape
+    core = (LSTM if cell == "lstm" else GRU)(I, H, L)
+    floor = (nn.LSTM if cell == "lstm" else nn.GRU)(I, H, L)
+    floor.load_state_dict(core.state_dict())
+    times = [time_pattern(core, floor, shape, done_rate, seed, repeats) for seed in range(NUM_PATTERNS)]
+    ms, ms_floor, ms_loop = (mean(column) for column in zip(*times, strict=True))
+    return {
+        "cell": cell,
+        "T": T,
+        "B": B,
+        "I": I,
+        "H": H,
+        "L": L,
+        "done_rate": done_rate,
+        "ms": ms,
+        "ms_floor": ms_floor,
+        "ratio": ms / ms_floor,
+        "masked_loop_ratio": ms_loop / ms_floor,
+    }
+
+
+def time_pattern(
+    core: LSTM | GRU, floor: nn.Module, shape: Shape, done_rate: float, seed: int, repeats: int
+) -> list[float]:
+    """Milliseconds of core, floor and masked loop on one pattern of resets, the best of `repeats`.
+
+    They take turns, so that a machine that is busy for a while is busy for all three.
+    """
+    T, B, I, H, _ = shape
+    draw = torch.Generator().manual_seed(seed)
+    x = torch.randn(T, B, I, generator=draw)
+    grad = torch.randn(T, B, H, generator=draw)
+    first = torch.rand(T, B, generator=draw) < done_rate
+    state = core.initial_state(B)
+    torch_state = state if isinstance(core, LSTM) else state[0]
+    runs: list[Callable[[Tensor], Tensor]] = [
+        lambda x: core(x, state, first)[0],
+        lambda x: floor(x, torch_state)[0],
+        lambda x: masked_loop(core, x, state, first)[0],
+    ]
+    rounds = [[time_pass(run, x, grad) for run in runs] for _ in range(repeats + 1)]
+    return [min(times) for times in zip(*rounds[1:], strict=True)]
+
+
+def time_pass(forward: Callable[[Tensor], Tensor], x: Tensor, grad: Tensor) -> float:
+    """Milliseconds of one forward and backward, with the gradient of x as an encoder below would need it."""
+    x = x.clone().requires_grad_(True)
+    start = time.perf_counter()
+    forward(x).backward(grad)
+    return (time.perf_counter() - start) * 1e3
