@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from statistics import mean
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from holdfast.bench.timing import interleaved
 from holdfast.recurrence import GRU, LSTM, keep_freed_memory, masked_loop
 
 Shape = tuple[int, int, int, int, int]  # T, B, I, H, L
@@ -64,30 +63,22 @@ def measure_shape(cell: str, shape: Shape, done_rate: float, repeats: int) -> di
 
 def time_pattern(
     core: LSTM | GRU, floor: nn.Module, shape: Shape, done_rate: float, seed: int, repeats: int
-) -> list[float]:
-    """Milliseconds of core, floor and masked loop on one pattern of resets, the best of `repeats`.
-
-    They take turns, so that a machine that is busy for a while is busy for all three.
-    """
+) -> tuple[float, float, float]:
+    """Milliseconds of core, floor and masked loop on one pattern of resets."""
     T, B, I, H, _ = shape
     draw = torch.Generator().manual_seed(seed)
-    x = torch.randn(T, B, I, generator=draw)
+    # the gradient of x counts: an encoder below needs it
+    x = torch.randn(T, B, I, generator=draw).requires_grad_()
     grad = torch.randn(T, B, H, generator=draw)
     first = torch.rand(T, B, generator=draw) < done_rate
     state = core.initial_state(B)
     torch_state = state if isinstance(core, LSTM) else state[0]
-    runs: list[Callable[[Tensor], Tensor]] = [
-        lambda x: core(x, state, first)[0],
-        lambda x: floor(x, torch_state)[0],
-        lambda x: masked_loop(core, x, state, first)[0],
-    ]
-    rounds = [[time_pass(run, x, grad) for run in runs] for _ in range(repeats + 1)]
-    return [min(times) for times in zip(*rounds[1:], strict=True)]
-
-
-def time_pass(forward: Callable[[Tensor], Tensor], x: Tensor, grad: Tensor) -> float:
-    """Milliseconds of one forward and backward, with the gradient of x as an encoder below would need it."""
-    x = x.clone().requires_grad_(True)
-    start = time.perf_counter()
-    forward(x).backward(grad)
-    return (time.perf_counter() - start) * 1e3
+    times = interleaved(
+        {
+            "core": lambda: core(x, state, first)[0].backward(grad),
+            "floor": lambda: floor(x, torch_state)[0].backward(grad),
+            "masked_loop": lambda: masked_loop(core, x, state, first)[0].backward(grad),
+        },
+        repeats,
+    )
+    return times["core"], times["floor"], times["masked_loop"]

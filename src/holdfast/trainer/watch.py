@@ -47,20 +47,18 @@ def explain_parity(parity: Parity, settings: Settings) -> str:
         return "This is declared: trainer.start_states=zeros learns from blank memory what was lived with a full one."
     wrong = parity.log_ratio > PARITY_LIMIT
     after_first = parity.first.cumsum(0) > 0
-    at_first = parity.first
-    if (wrong & at_first).any():
+    before, after = bool((wrong & ~after_first).any()), bool((wrong & after_first).any())
+    if before and after:
         return (
-            "It differs even on observations that open an episode, where memory is blank: likely dropout, batch statistics, "
-            "or a normaliser that moved between acting and learning."
+            "It differs before and after episode starts alike: likely not memory but dropout, batch statistics or a normaliser "
+            "that moved between acting and learning; or time and slots are ordered differently."
         )
-    if (wrong & ~after_first).any() and not (wrong & after_first).any():
+    if before:
         return (
             "It differs only before the first episode start of a segment: likely the memory a segment starts from is not "
             "the one it was lived with (shifted by a step, of another slot, or wiped)."
         )
-    if not (wrong & ~after_first).any():
-        return (
-            "It differs only after an episode start inside a segment: likely acting and learning reset memory at different "
-            "steps, or only part of it."
-        )
-    return "It differs along whole segments: likely acting and learning order time and slots differently."
+    return (
+        "It differs only after an episode start inside a segment: likely acting and learning reset memory at different "
+        "steps, or only part of it."
+    )

@@ -1,0 +1,199 @@
+"""Whole runs through the front door: run folder, determinism, workers, and what goes wrong in a world."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import psutil
+import pytest
+
+from holdfast.checkpoint import load_checkpoint, newest_checkpoint
+from holdfast.config import load_run_settings, load_settings
+from holdfast.errors import HoldfastError, NonFiniteError, SettingsError
+from holdfast.evaluate import evaluate_run
+from holdfast.trainer import train
+from holdfast.trainer.run_folder import read_metrics
+
+ROOT = Path(__file__).parents[2]
+SMALL = ["env.num_envs=2", "env.rooms=2", "trainer.horizon=8", "trainer.total_timesteps=128", "progress=off"]
+KEYS = ["agent_steps", "wall_s", "sps", "episode_return", "episode_length", "episodes", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "explained_variance", "grad_norm", "parity_max_abs_logratio", "memory_norm", "lr", "rss_mb"]
+SUMMARY = ["agent_steps", "wall_s", "sps", "episode_return_mean", "episodes", "parity_max_abs_logratio"]
+TIMING = {"wall_s", "sps", "rss_mb", "share_world", "share_inference", "share_learning"}
+
+
+def figures(run: Path) -> list[dict]:
+    return [{k: v for k, v in row.items() if k not in TIMING} for row in read_metrics(run)]
+
+
+def weights(run: Path) -> dict:
+    return {k: v.numpy() for k, v in load_checkpoint(newest_checkpoint(run / "checkpoints")).tensors["policy"].items()}
+
+
+def test_a_run_leaves_a_full_folder(tmp_path):
+    settings = load_settings([*SMALL, f"runs_dir={tmp_path}", "run=demo"])
+    result = train(settings)
+    assert result.run == tmp_path / "demo"
+    rows = read_metrics(result.run)
+    assert [row["agent_steps"] for row in rows] == [32, 64, 96, 128]
+    assert all(set(KEYS) <= set(row) for row in rows)
+    assert all(row["parity_max_abs_logratio"] <= 1e-5 for row in rows)
+    assert all(abs(row["share_world"] + row["share_inference"] + row["share_learning"] - 1) < 1e-6 for row in rows)
+    assert set(SUMMARY) <= set(json.loads((result.run / "summary.json").read_text()))
+    assert load_run_settings(result.run / "config.yaml") == settings
+    assert evaluate_run(result.run, episodes=4).episodes >= 4
+
+
+def test_the_same_seed_is_the_same_run_and_another_is_not(tmp_path):
+    def run(name, *words):
+        return train(load_settings([*SMALL, f"runs_dir={tmp_path}", f"run={name}", *words])).run
+
+    one, two, other = run("one"), run("two"), run("other", "seed=1")
+    assert figures(one) == figures(two)
+    first, second = weights(one), weights(two)
+    assert all(np.array_equal(first[name], second[name]) for name in first | second)
+    assert figures(one) != figures(other)
+
+
+@pytest.mark.slow
+def test_any_number_of_workers_is_the_same_run(tmp_path):
+    runs = [
+        train(load_settings([*SMALL, f"runs_dir={tmp_path}", f"run=w{n}", f"trainer.num_workers={n}"])).run
+        for n in (0, 1, 2)
+    ]
+    assert figures(runs[0]) == figures(runs[1]) == figures(runs[2])
+
+
+@pytest.mark.slow
+def test_the_loop_over_plain_agents_as_written(tmp_path):
+    """./tools/train.py py_agent=fast run=test_fast trainer.total_timesteps=5000 trainer.num_workers=2 wandb=off"""
+    words = ["py_agent=fast", "run=test_fast", "trainer.total_timesteps=5000", "trainer.num_workers=2", "wandb=off"]
+    done = subprocess.run(
+        [str(ROOT / "tools" / "train.py"), *words], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    rows = read_metrics(tmp_path / "runs" / "test_fast")
+    assert rows[-1]["agent_steps"] >= 5000
+    assert max(row["parity_max_abs_logratio"] for row in rows) <= 1e-5
+
+
+def test_a_taken_name_is_refused_and_nothing_is_lost(tmp_path):
+    words = [*SMALL, f"runs_dir={tmp_path}", "run=demo"]
+    before = figures(train(load_settings(words)).run)
+    with pytest.raises(SettingsError, match="run=demo"):
+        train(load_settings(words))
+    assert figures(tmp_path / "demo") == before
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["trainer.batch_size=1000"], "trainer.batch_size"),
+        (["env=gym:NoSuchEnv-v0"], "NoSuchEnv"),
+        (["env=gym:CartPole-v1", "py_agent=fast"], "py_agent"),
+        (["env=gym:CartPole-v1", "env.hide=[9]"], "env.hide"),
+        (["device=cuda:99"], "device"),
+        (["env=gym:CartPole-v1", "policy.log_std=1"], "policy.log_std"),
+        (["trainer.num_workers=9"], "trainer.num_workers"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_anything_exists(words, named, tmp_path):
+    with pytest.raises(SettingsError, match=named) as caught:
+        train(load_settings([*words, f"runs_dir={tmp_path / 'runs'}", "run=demo", "progress=off"]))
+    assert len(str(caught.value).splitlines()) <= 3
+    assert not (tmp_path / "runs").exists()
+
+
+class Breaks(gymnasium.Env):
+    """After a few steps, something no learner should ever see."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, how: str):
+        self.how = how
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        late = self.t == 5
+        obs = np.full(2, np.nan if late and self.how == "observation" else 0.1, np.float32)
+        if late and self.how == "raises":
+            raise ZeroDivisionError("the pole fell into the code")
+        return obs, float("inf") if late and self.how == "reward" else 1.0, False, False, {}
+
+
+@pytest.fixture
+def breaks():
+    gymnasium.register("Breaks-v0", Breaks)
+    yield
+    gymnasium.registry.pop("Breaks-v0")
+
+
+@pytest.mark.parametrize("how", ["observation", "reward", "raises"])
+def test_a_broken_world_is_named(how, breaks, tmp_path):
+    words = ["env=gym:Breaks-v0", f"env.kwargs.how={how}", "env.num_envs=2", "trainer.horizon=8", "progress=off"]
+    kind = HoldfastError if how == "raises" else NonFiniteError
+    with pytest.raises(kind) as caught:
+        train(load_settings([*words, f"runs_dir={tmp_path}", "run=broken"]))
+    message = str(caught.value)
+    assert "Breaks-v0" in message
+    assert "slot 0" in message or "environment 0" in message
+    assert how in message or "pole fell" in message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 2])
+def test_ctrl_c_ends_cleanly(workers, tmp_path):
+    words = ["run=cut", "trainer.total_timesteps=1e7", f"trainer.num_workers={workers}", "progress=lines"]
+    command = [sys.executable, "-m", "holdfast", "train", *words]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        metrics = tmp_path / "runs" / "cut" / "metrics.jsonl"
+        deadline = time.monotonic() + 120
+        while not (metrics.exists() and metrics.read_text().count("\n") > 1) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)
+    assert process.returncode == 130
+    assert not psutil.wait_procs(children, timeout=10)[1]
+    assert all(json.loads(line) for line in metrics.read_text().splitlines())
+
+
+def test_resident_memory_does_not_grow(tmp_path):
+    """A short look; `make soak` is the long one. An LSTM state kept with its graph grows by some 500 KiB per update."""
+    words = [
+        "env=gym:CartPole-v1",
+        "env.num_envs=4",
+        "trainer.horizon=8",
+        "trainer.total_timesteps=9600",
+        "progress=off",
+    ]
+    rss = np.array(
+        [row["rss_mb"] for row in read_metrics(train(load_settings([*words, f"runs_dir={tmp_path}", "run=m"])).run)]
+    )
+    settled = rss[100:]
+    assert np.polyfit(np.arange(len(settled)), settled, 1)[0] * 1024 < 20
+
+
+@pytest.mark.slow
+def test_memory_is_learned_with_memory_and_not_without(tmp_path):
+    """The quick start: 0.95 with an LSTM; the same agent without memory stays near chance."""
+
+    def last_return(*words):
+        return train(load_settings(["progress=off", f"runs_dir={tmp_path}", *words])).summary["episode_return_mean"]
+
+    assert last_return("run=with") >= 0.95
+    assert last_return("run=without", "policy.core=none", "trainer.total_timesteps=60000") < 0.65

@@ -1,0 +1,103 @@
+"""The watch names the bug from where in the segments replay differs. Each case is a bug put into a real policy."""
+
+import pytest
+import torch
+
+from holdfast.config import load_settings, plan_batches
+from holdfast.config.settings import TrainerSettings
+from holdfast.ppo import Experience
+from holdfast.rollout import Collector
+from holdfast.spec import keys
+from holdfast.trainer.learner import Learner
+from holdfast.trainer.watch import Watch
+from support.policies import VECTOR, make
+from support.worlds import ScriptedWorld
+
+SETTINGS = load_settings(["env=gym:CartPole-v1"])
+TRAINER = TrainerSettings(horizon=8, batch_size=96, minibatch_size=96)
+
+
+def one_update(policy, end_rate=0.15, trainer=TRAINER):
+    world = ScriptedWorld(VECTOR, 4, end_rate)
+    plan = plan_batches(trainer, 4)
+    experience = Experience(
+        {**policy.get_agent_experience_spec(), keys.ACTIONS: ((), "int64")},
+        4,
+        plan.horizon,
+        plan.segments_per_slot,
+        policy.state_shapes,
+    )
+    collector = Collector(world, policy, experience)
+    collector.start(0)
+    collector.collect()
+    return Learner(policy, trainer, plan, torch.Generator().manual_seed(0)).update(experience, 0.0)
+
+
+def warning(policy, settings=SETTINGS, **options):
+    learned = one_update(policy, **options)
+    (text,) = Watch(settings).look(learned.parity, learned.metrics)
+    return text
+
+
+def test_a_sound_policy_is_silent():
+    learned = one_update(make("box"))
+    assert learned.parity.max_log_ratio <= 1e-5
+    assert Watch(SETTINGS).look(learned.parity, learned.metrics) == []
+
+
+def test_a_start_state_that_was_not_lived(monkeypatch):
+    """The write into the experience is shifted: the state after the segment's first step instead of before it."""
+    write = Experience.write_state
+    monkeypatch.setattr(
+        Experience, "write_state", lambda self, t, state, *a: write(self, t, tuple(s.roll(1, 1) for s in state), *a)
+    )
+    text = warning(make("box"))
+    assert "PARITY BREACH" in text
+    assert "the memory a segment starts from is not the one it was lived with" in text
+
+
+def test_learning_that_does_not_reset():
+    policy = make("box")
+    forward = policy.core.forward
+    policy.core.forward = lambda x, state, first: forward(x, state, first & (first.shape[0] == 1))
+    assert "reset memory at different steps" in warning(policy, end_rate=0.4)
+
+
+def test_something_that_moves_between_acting_and_learning():
+    policy = make("box")
+    encode = policy.encode_observations
+    policy.encode_observations = lambda obs: encode(obs) * (1.0 if torch.is_grad_enabled() else 1.3)
+    assert "normaliser that moved" in warning(policy, end_rate=0.5)
+
+
+def test_a_declared_deviation_is_called_declared():
+    settings = load_settings(["env=gym:CartPole-v1", "trainer.start_states=zeros"])
+    trainer = TRAINER.model_copy(update={"start_states": "zeros"})
+    assert "This is declared: trainer.start_states=zeros" in warning(make("box"), settings, trainer=trainer)
+
+
+def test_the_same_trouble_is_said_once():
+    policy = make("box")
+    encode = policy.encode_observations
+    policy.encode_observations = lambda obs: encode(obs) * (1.0 if torch.is_grad_enabled() else 1.3)
+    learned = one_update(policy)
+    watch = Watch(SETTINGS)
+    assert len(watch.look(learned.parity, learned.metrics)) == 1
+    assert watch.look(learned.parity, learned.metrics) == []
+
+
+def test_an_exploding_gradient_is_noticed():
+    learned = one_update(make("box"))
+    watch = Watch(SETTINGS)
+    for _ in range(5):
+        assert watch.look(learned.parity, {"grad_norm_recurrence": 1.0}) == []
+    (text,) = watch.look(learned.parity, {"grad_norm_recurrence": 1000.0})
+    assert "exploding" in text
+
+
+@pytest.mark.parametrize("core", ["lstm", "gru"])
+def test_gradient_norms_are_told_apart_by_part(core):
+    metrics = one_update(make("box", core)).metrics
+    parts = [metrics[f"grad_norm_{part}"] for part in ("encoder", "recurrence", "heads")]
+    assert all(norm > 0 for norm in parts)
+    assert metrics["grad_norm"] == pytest.approx(sum(norm**2 for norm in parts) ** 0.5, rel=0.2)
