@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from holdfast.policies import tokens as tokens_module
-from holdfast.policies.tokens import TokenConv2d, TokenGrid
+from holdfast.policies.tokens import TokenConv2d, TokenGrid, sparse_product
 from holdfast.spec import Feature, TokenObs
 from support.policies import FEATURES, TOKENS, make, random_obs
 
@@ -19,11 +18,9 @@ OBS = TokenObs(8, (5, 5), FEATURES)
 def dense_grid(grid: TokenGrid, tokens: torch.Tensor) -> torch.Tensor:
     """The box [N, channels, side, side] the tokens stand for, built the plain way."""
     box = torch.zeros(len(tokens), grid.num_channels, grid.side * grid.side)
-    cell, channel, weight = grid(tokens)
-    for n in range(cell.shape[0]):
-        for k in range(cell.shape[1]):
-            if cell[n, k] >= 0:
-                box[n, channel[n, k], cell[n, k]] += weight[n, k]
+    placed = grid(tokens)
+    for n, cell, channel, weight in zip(*placed[1:], strict=True):
+        box[n, channel, cell] += weight
     return box.unflatten(-1, (grid.side, grid.side))
 
 
@@ -93,32 +90,39 @@ def test_empty_tokens_are_silent_wherever_they_stand():
     assert nothing.sum() == 0.0
 
 
-@pytest.mark.parametrize("mkl", [True, False])
 @settings(max_examples=15, deadline=None)
 @given(n=st.integers(1, 6), window=st.sampled_from([3, 5, 11, 13, 15]), seed=st.integers(0, 999))
-def test_token_convolution_is_the_dense_convolution(mkl, n, window, seed):
-    """Outputs and weight gradients, with the sparse product and with the bag that stands in for it without MKL."""
+def test_token_convolution_is_the_dense_convolution(n, window, seed):
     obs = TokenObs(8, (window, window), FEATURES)
     torch.manual_seed(seed)
     grid = TokenGrid(obs, min_side=11)
     conv = TokenConv2d(grid, 4, kernel_size=5, stride=3)
     spec = TOKENS.__class__("tokens", obs, TOKENS.actions, 1)
     tokens = random_obs(spec, (n,), torch.Generator().manual_seed(seed))
-    before = torch.backends.mkl.is_available
-    tokens_module.torch.backends.mkl.is_available = lambda: mkl
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            out = conv(*grid(tokens))
-            expected = F.conv2d(dense_grid(grid, tokens), conv.weight, conv.bias, stride=3)
-            torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-6)
-            upstream = torch.randn_like(out)
-            got = torch.autograd.grad(out, [conv.weight, conv.bias], upstream)
-            want = torch.autograd.grad(expected, [conv.weight, conv.bias], upstream)
-        for a, b in zip(got, want, strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
-    finally:
-        tokens_module.torch.backends.mkl.is_available = before
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        out = conv(grid(tokens))
+        expected = F.conv2d(dense_grid(grid, tokens), conv.weight, conv.bias, stride=3)
+    torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-6)
+    upstream = torch.randn_like(out)
+    got = torch.autograd.grad(out, [conv.weight, conv.bias], upstream)
+    want = torch.autograd.grad(expected, [conv.weight, conv.bias], upstream)
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+@settings(max_examples=15, deadline=None)
+@given(entries=st.integers(0, 40), rows=st.integers(1, 6), columns=st.integers(1, 6), seed=st.integers(0, 999))
+def test_sparse_product_is_the_dense_product_in_any_order_of_entries(entries, rows, columns, seed):
+    generator = torch.Generator().manual_seed(seed)
+    row, column = (torch.randint(0, n, (entries,), generator=generator) for n in (rows, columns))
+    values = torch.randn(entries, generator=generator)
+    dense = torch.randn(columns, 3, generator=generator, requires_grad=True)
+    matrix = torch.zeros(rows, columns).index_put((row, column), values, accumulate=True)
+    out = sparse_product(row, column, values, dense, rows)
+    torch.testing.assert_close(out, matrix @ dense)
+    upstream = torch.randn(rows, 3, generator=generator)
+    torch.testing.assert_close(torch.autograd.grad(out, dense, upstream)[0], matrix.T @ upstream)
 
 
 def test_no_object_is_invisible_to_fast():

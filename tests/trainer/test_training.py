@@ -22,8 +22,12 @@ from holdfast.trainer.run_folder import read_metrics
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["env.num_envs=2", "env.rooms=2", "trainer.horizon=8", "trainer.total_timesteps=128", "progress=off"]
-KEYS = ["agent_steps", "wall_s", "sps", "episode_return", "episode_length", "episodes", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "explained_variance", "grad_norm", "parity_max_abs_logratio", "memory_norm", "lr", "rss_mb"]
-SUMMARY = ["agent_steps", "wall_s", "sps", "episode_return_mean", "episodes", "parity_max_abs_logratio"]
+KEYS = (
+    *("agent_steps", "wall_s", "sps", "episode_return", "episode_length", "episodes", "policy_loss", "value_loss"),
+    *("entropy", "approx_kl", "clip_fraction", "explained_variance", "grad_norm", "parity_max_abs_logratio"),
+    *("memory_norm", "lr", "rss_mb"),
+)
+SUMMARY = ("agent_steps", "wall_s", "sps", "episode_return_mean", "episodes", "parity_max_abs_logratio")
 TIMING = {"wall_s", "sps", "rss_mb", "share_world", "share_inference", "share_learning"}
 
 

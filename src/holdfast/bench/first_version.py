@@ -3,39 +3,28 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from holdfast.policies import Fast
 from holdfast.policies.tokens import NO_TOKEN
-from holdfast.spec import TokenObs, WorldSpec
 
 
 class FirstVersionFast(Fast):
-    """One dense channel per feature id, and `h` repeated for every action before the product with W."""
-
-    def __init__(self, spec: WorldSpec):
-        super().__init__(spec)
-        assert isinstance(spec.obs, TokenObs)
-        self.num_layers_in_box = max(f.id for f in spec.obs.features) + 1
-        self.conv1 = nn.Conv2d(self.num_layers_in_box, 64, 5, 3)
-        norms = torch.ones(self.num_layers_in_box)
-        for feature in spec.obs.features:
-            norms[feature.id] = feature.normalization
-        self.register_buffer("norms", norms.view(1, -1, 1, 1))
-
-    norms: Tensor
+    """The same function with the same weights: tokens scattered into [N, channels, 11, 11] before the convolution, and `h` repeated
+    for every action before the product with W."""
 
     def encode_observations(self, observations: Tensor) -> Tensor:
-        N, L = observations.shape[0], self.num_layers_in_box
+        N, C, cells = observations.shape[0], self.grid.num_channels, self.grid.side**2
         coordinate, attribute, value = observations.long().unbind(-1)
-        row, column = coordinate >> 4, coordinate & 15
-        valid = (coordinate != NO_TOKEN) & (attribute < L) & (row < 11) & (column < 11)
-        index = (attribute * 121 + row * 11 + column).where(valid, L * 121)
-        box = torch.zeros(N, L * 121 + 1)
-        box.scatter_(1, index, value.float())
-        box = box[:, :-1].view(N, L, 11, 11) / self.norms
-        x = F.relu(self.conv1(box))
+        entry = attribute * 256 + value
+        cell, channel = self.grid.cell[coordinate], self.grid.channel[entry]
+        valid = (coordinate != NO_TOKEN) & (cell >= 0) & (channel >= 0)
+        index = (channel * cells + cell).where(valid, C * cells)
+        box = torch.zeros(N, C * cells + 1)
+        box.scatter_(1, index, self.grid.weight[entry])
+        box = box[:, :-1].view(N, C, self.grid.side, self.grid.side)
+        x = F.relu(F.conv2d(box, self.conv1.weight, self.conv1.bias, stride=3))
         x = F.relu(self.conv2(x)).flatten(1)
         return F.relu(self.encoder2(F.relu(self.encoder1(x))))
 

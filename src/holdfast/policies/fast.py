@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from holdfast.errors import SettingsError
-from holdfast.policies.layers import ActionEmbedding, BilinearHead, linear
+from holdfast.policies.layers import ActionEmbedding, BilinearHead, Tanh, linear
 from holdfast.policies.lstm_wrapper import LSTMWrapper
 from holdfast.policies.tokens import TokenConv2d, TokenGrid
 from holdfast.spec import DiscreteActions, TokenObs, WorldSpec
@@ -52,7 +51,7 @@ class Fast(LSTMWrapper):
 
     def encode_observations(self, observations: Tensor) -> Tensor:
         """Tokens [N, K, 3] -> [N, 128]."""
-        x = F.relu(self.conv1(*self.grid(observations)))
+        x = F.relu(self.conv1(self.grid(observations)))
         x = F.relu(self._conv2(x)).flatten(1)
         return F.relu(self.encoder2(F.relu(self.encoder1(x))))
 
@@ -65,6 +64,6 @@ class Fast(LSTMWrapper):
 
     def decode_actions(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """[N, H] -> scores [N, A], values [N]."""
-        values = self.critic2(torch.tanh(self.critic1(hidden))).squeeze(-1)
+        values = self.critic2(Tanh.apply(self.critic1(hidden))).squeeze(-1)
         embeddings = self.action_embeddings.weight[: self.num_actions]
         return self.actor2(F.relu(self.actor1(hidden)), embeddings), values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +39,21 @@ def open_forget_gates(core: Core) -> None:
                 parameter.zero_()
             if name.startswith("bias_ih"):
                 parameter[H : 2 * H] = 1.0
+
+
+class Tanh(torch.autograd.Function):
+    """tanh x = 2 sigmoid(2 x) - 1. On CPU torch.tanh costs three times its sigmoid; over 1024 critic units that shows."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        y = torch.sigmoid(x * 2.0).mul_(2.0).sub_(1.0)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        (y,) = ctx.saved_tensors
+        return grads[0] * (1.0 - y.square())
 
 
 class ActionEmbedding(nn.Embedding):

@@ -7,16 +7,29 @@ numbers as the dense one, for about a ninth of the time (`holdfast bench` measur
 
 from __future__ import annotations
 
+import itertools
+import math
 import warnings
+from typing import Any, NamedTuple
 
 import torch
+from scipy.sparse import coo_array
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from holdfast.spec import Feature, TokenObs
 
 NO_TOKEN = 0xFF
 GLOBAL_TOKEN = 0xFE
+
+
+class PlacedTokens(NamedTuple):
+    """The usable tokens of N observations, one after the other: each [number of tokens]."""
+
+    N: int
+    observation: Tensor
+    cell: Tensor
+    channel: Tensor
+    weight: Tensor
 
 
 class TokenGrid(nn.Module):
@@ -43,29 +56,29 @@ class TokenGrid(nn.Module):
     weight: Tensor
     cell: Tensor
 
-    def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Tokens [N, K, 3] uint8 -> cell, channel (int64, -1 where there is no usable token) and weight, each [N, K']."""
-        coordinate = tokens[..., 0]
-        used = (coordinate != NO_TOKEN).any(0).nonzero()
-        tokens = tokens[:, : int(used[-1]) + 1 if len(used) else 1].long()
-        coordinate, attribute, value = tokens.unbind(-1)
+    def forward(self, tokens: Tensor) -> PlacedTokens:
+        """Tokens [N, K, 3] uint8 -> the usable ones among them."""
+        N, K, _ = tokens.shape
+        position = (tokens[..., 0] != NO_TOKEN).flatten().nonzero().squeeze(1)
+        chosen = tokens.reshape(N * K, 3)[position].long()
+        coordinate, attribute, value = chosen.unbind(-1)
         entry = attribute * 256 + value
         cell, channel = self.cell[coordinate], self.channel[entry]
         usable = (cell >= 0) & (channel >= 0)
-        self._warn_once(tokens, usable)  # pyright: ignore[reportCallIssue]  (its decorator is untyped)
-        return cell.where(usable, -1), channel.where(usable, -1), self.weight[entry] * usable
+        placed = PlacedTokens(N, position // K, cell, channel, self.weight[entry])
+        if bool(usable.all()):
+            return placed
+        self._warn_once(chosen[~usable])  # pyright: ignore[reportCallIssue]  (its decorator is untyped)
+        return PlacedTokens(N, *(x[usable] for x in placed[1:]))
 
     @torch.compiler.disable
-    def _warn_once(self, tokens: Tensor, usable: Tensor) -> None:
+    def _warn_once(self, ignored: Tensor) -> None:
         if self._warned:
             return
-        ignored = ~usable & (tokens[..., 0] != NO_TOKEN)
-        if not ignored.any():
-            return
         self._warned = True
-        coordinate, attribute, value = tokens[ignored][0].tolist()
+        coordinate, attribute, value = ignored[0].tolist()
         warnings.warn(
-            f"ignoring {int(ignored.sum())} tokens this policy has no place for, the first of them with coordinate "
+            f"ignoring {len(ignored)} tokens this policy has no place for, the first of them with coordinate "
             f"{coordinate:#04x}, attribute {attribute}, value {value}. This is said once.",
             stacklevel=2,
         )
@@ -111,57 +124,60 @@ class TokenConv2d(nn.Module):
         self.weight = nn.Parameter(torch.empty(out_channels, grid.num_channels, kernel_size, kernel_size))
         self.bias = nn.Parameter(torch.zeros(out_channels))
         nn.init.orthogonal_(self.weight)
-        self.register_buffer("offset", self._offsets(grid.side, stride), persistent=False)
+        place, offset = self._touches(grid.side, stride)
+        self.register_buffer("place", place, persistent=False)  # [cells, touches], -1 behind the last one
+        self.register_buffer("offset", offset, persistent=False)
 
+    place: Tensor
     offset: Tensor
 
-    def _offsets(self, side: int, stride: int) -> Tensor:
-        """[side * side, places]: where in the kernel a cell falls for each place of the output, -1 for not at all."""
-        cells = torch.arange(side)
-        starts = torch.arange(self.out_side) * stride
-        inside = cells[:, None] - starts  # [side, out_side]
-        inside = inside.where((inside >= 0) & (inside < self.kernel_size), -1)
-        row, column = inside[:, None, :, None], inside[None, :, None, :]
-        offset = (row * self.kernel_size + column).where((row >= 0) & (column >= 0), -1)
-        # One more row, all -1, that cell -1 (no token) finds.
-        return F.pad(offset.reshape(side * side, -1), (0, 0, 0, 1), value=-1).int()
+    def _touches(self, side: int, stride: int) -> tuple[Tensor, Tensor]:
+        """For every cell, the places of the output it touches, and where in the kernel it then falls."""
+        most = math.ceil(self.kernel_size / stride) ** 2
+        place = torch.full((side * side, most), -1)
+        offset = torch.zeros(side * side, most, dtype=torch.long)
+        for row, column in itertools.product(range(side), repeat=2):
+            found = [
+                (i * self.out_side + j, (row - i * stride) * self.kernel_size + column - j * stride)
+                for i, j in itertools.product(range(self.out_side), repeat=2)
+                if 0 <= row - i * stride < self.kernel_size and 0 <= column - j * stride < self.kernel_size
+            ]
+            for k, (p, o) in enumerate(found):
+                place[row * side + column, k], offset[row * side + column, k] = p, o
+        return place, offset
 
-    def forward(self, cell: Tensor, channel: Tensor, weight: Tensor) -> Tensor:
-        """What `TokenGrid` gave, each [N, K] -> [N, out_channels, out_side, out_side] (channels last in storage)."""
-        N, places = cell.shape[0], self.offset.shape[1]
-        offset = self.offset[cell].transpose(1, 2)  # [N, places, K]
-        touches = offset >= 0
-        pairs = touches.reshape(-1).nonzero().squeeze(1)
-        column = (offset + (channel * self.kernel_size**2).int().unsqueeze(1)).reshape(-1)[pairs]
-        values = weight.unsqueeze(1).expand(-1, places, -1).reshape(-1)[pairs]
-        row_ends = touches.sum(-1, dtype=torch.int32).reshape(-1).cumsum(0, dtype=torch.int32)
+    def forward(self, tokens: PlacedTokens) -> Tensor:
+        """-> [N, out_channels, out_side, out_side] (channels last in storage)."""
+        places, area = self.out_side**2, self.kernel_size**2
+        place = self.place[tokens.cell]  # [tokens, touches]
+        touch = (place >= 0).flatten().nonzero().squeeze(1)
+        token = touch // place.shape[1]
+        row = tokens.observation[token] * places + place.flatten()[touch]
+        column = tokens.channel[token] * area + self.offset[tokens.cell].flatten()[touch]
         kernel = self.weight.permute(1, 2, 3, 0).reshape(-1, self.weight.shape[0])
-        y = sparse_product(F.pad(row_ends, (1, 0)), column, values, kernel) + self.bias  # pyright: ignore[reportCallIssue]
-        return y.view(N, self.out_side, self.out_side, -1).permute(0, 3, 1, 2)
+        y = sparse_product(row, column, tokens.weight[token], kernel, tokens.N * places)  # pyright: ignore[reportCallIssue]
+        return (y + self.bias).view(tokens.N, self.out_side, self.out_side, -1).permute(0, 3, 1, 2)
 
 
 @torch.compiler.disable
-def sparse_product(row_ends: Tensor, column: Tensor, values: Tensor, dense: Tensor) -> Tensor:
-    """Sparse matrix (CSR) times dense [columns, D], differentiable in dense."""
-    if torch.backends.mkl.is_available() or dense.is_cuda:
-        return _SparseProduct.apply(row_ends, column, values, dense)
-    # Without MKL (macOS) torch has no CPU kernel for CSR products; a weighted bag of rows is the same sum, slower.
-    return F.embedding_bag(column, dense, row_ends, mode="sum", per_sample_weights=values, include_last_offset=True)
+def sparse_product(row: Tensor, column: Tensor, values: Tensor, dense: Tensor, num_rows: int) -> Tensor:
+    """Sparse matrix [num_rows, columns], its entries in any order, times dense [columns, D]; differentiable in dense."""
+    if dense.device.type == "cpu":
+        return SparseProduct.apply(row.int(), column.int(), values, dense, num_rows)  # type: ignore[return-value]
+    return dense.new_zeros(num_rows, dense.shape[1]).index_add(0, row, dense[column] * values.unsqueeze(1))
 
 
-class _SparseProduct(torch.autograd.Function):
-    """The built-in backward of a CSR product would also form the gradient of the sparse values, which nobody needs."""
-
-    @staticmethod
-    def forward(ctx, row_ends: Tensor, column: Tensor, values: Tensor, dense: Tensor) -> Tensor:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-            matrix = torch.sparse_csr_tensor(
-                row_ends, column, values, (len(row_ends) - 1, dense.shape[0]), check_invariants=False
-            )
-        ctx.matrix = matrix
-        return matrix @ dense
+class SparseProduct(torch.autograd.Function):
+    """By scipy: one pass over the entries either way. torch on CPU needs them sorted for each direction, and MKL."""
 
     @staticmethod
-    def backward(ctx, *grads: Tensor):
-        return None, None, None, ctx.matrix.t().to_sparse_csr() @ grads[0].contiguous()
+    def forward(ctx: Any, row: Tensor, column: Tensor, values: Tensor, dense: Tensor, num_rows: int) -> Tensor:
+        ctx.entries = values.numpy(), (row.numpy(), column.numpy())
+        ctx.num_columns = len(dense)
+        return torch.from_numpy(coo_array(ctx.entries, shape=(num_rows, len(dense))) @ dense.detach().numpy())
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, None, None, Tensor, None]:
+        values, (row, column) = ctx.entries
+        transposed = coo_array((values, (column, row)), shape=(ctx.num_columns, len(grads[0])))
+        return None, None, None, torch.from_numpy(transposed @ grads[0].contiguous().numpy()), None

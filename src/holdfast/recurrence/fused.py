@@ -22,7 +22,8 @@ from torch import Tensor
 from holdfast.recurrence.core import State
 from holdfast.recurrence.packing import Packing, pack
 
-SHUT, OPEN = -1e4, 1e4  # sigmoid(+-1e4 + any sane gate input) is exactly 0 or 1 in every float type
+# sigmoid(+-1e4 + any sane gate input) is exactly 0 or 1, and 1e4 fits every float type
+SHUT, OPEN = -1e4, 1e4
 
 # cuDNN likes all weights in one block; weights with columns appended never are.
 warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")

@@ -1,0 +1,35 @@
+"""Layers against what torch computes."""
+
+import torch
+
+from holdfast.policies.layers import BilinearHead, Tanh, open_forget_gates
+from holdfast.recurrence import GRU, LSTM
+
+
+def test_tanh_and_its_gradient():
+    x = torch.linspace(-20, 20, 4001, requires_grad=True)
+    upstream = torch.randn(4001)
+    ours, theirs = Tanh.apply(x), torch.tanh(x)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=3e-7)
+    grads = [torch.autograd.grad(y, x, upstream)[0] for y in (ours, theirs)]
+    torch.testing.assert_close(grads[0], grads[1], rtol=1e-5, atol=2e-6)
+
+
+def test_bilinear_head_scores_each_action_by_its_embedding():
+    head = BilinearHead(6, 4)
+    h, embeddings = torch.randn(3, 6), torch.randn(5, 4)
+    expected = [[torch.tanh(h[n] @ head.W) @ embeddings[a] + head.bias[0] for a in range(5)] for n in range(3)]
+    torch.testing.assert_close(head(h, embeddings), torch.tensor(expected))
+
+
+def test_only_forget_gates_start_open():
+    lstm = LSTM(3, 4, 2)
+    open_forget_gates(lstm)
+    for layer in range(2):
+        bias = getattr(lstm, f"bias_ih_l{layer}") + getattr(lstm, f"bias_hh_l{layer}")
+        assert bias.view(4, 4)[1].eq(1).all()
+        assert bias.view(4, 4)[[0, 2, 3]].eq(0).all()
+    gru = GRU(3, 4, 1)
+    before = gru.bias_ih_l0.detach().clone()
+    open_forget_gates(gru)
+    assert torch.equal(gru.bias_ih_l0, before)

@@ -1,0 +1,95 @@
+"""Sizes, first values, refusals, and callers that compile."""
+
+import pytest
+import torch
+
+from holdfast.recurrence import GRU, LSTM, Memoryless, make_core
+
+
+def test_make_core_by_name():
+    for kind, cls, leaves in (("lstm", LSTM, 2), ("gru", GRU, 1), ("none", Memoryless, 0)):
+        core = make_core(kind, 3, 4, 2)
+        assert type(core) is cls
+        assert (core.input_size, core.hidden_size, core.num_layers) == (3, 4, 2)
+        assert core.state_shapes == ((2, 4),) * leaves
+        assert [leaf.shape for leaf in core.initial_state(5)] == [(2, 5, 4)] * leaves
+        assert all((leaf == 0).all() for leaf in core.initial_state(5))
+
+
+def test_an_unknown_core_is_named_with_those_there_are():
+    with pytest.raises(ValueError, match="'lstn' is not known; there are lstm, gru, none"):
+        make_core("lstn", 3, 4, 2)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru", "none"])
+@pytest.mark.parametrize(
+    ("sizes", "name"), [((0, 4, 1), "input_size"), ((3, 0, 1), "hidden_size"), ((3, 4, 0), "num_layers")]
+)
+def test_sizes_below_one_are_refused(kind, sizes, name):
+    with pytest.raises(ValueError, match=f"{name} is 0"):
+        make_core(kind, *sizes)
+
+
+@pytest.mark.parametrize(("cell", "bias"), [(LSTM, 1.0), (GRU, 0.0)])
+def test_first_parameters(cell, bias):
+    core = cell(6, 6, 2)
+    for name, parameter in core.named_parameters():
+        if name.startswith("bias"):
+            assert (parameter == bias).all()
+        else:
+            torch.testing.assert_close(parameter.t() @ parameter, torch.eye(6))
+
+
+def test_state_follows_the_parameters():
+    core = LSTM(3, 4, 1).double()
+    assert core.initial_state(2)[0].dtype == torch.float64
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru", "none"])
+def test_wrong_shapes_are_named(kind):
+    core = make_core(kind, 3, 4, 2)
+    x, state, first = torch.zeros(5, 2, 3), core.initial_state(2), torch.zeros(5, 2)
+    with pytest.raises(ValueError, match=r"x is \[5, 2, 4\]; it has to be \[T, B, 3\]"):
+        core(torch.zeros(5, 2, 4), state, first)
+    with pytest.raises(ValueError, match=r"x is \[2, 3\]"):
+        core(x[0], state, first)
+    with pytest.raises(ValueError, match=r"x is \[0, 2, 3\]"):
+        core(x[:0], state, first[:0])
+    with pytest.raises(ValueError, match=r"first is \[2, 5\].*has to be \[5, 2\]"):
+        core(x, state, first.t())
+    with pytest.raises(ValueError, match=r"first is \[5\]"):
+        core(x, state, first[:, 0])
+    with pytest.raises(ValueError, match=r"initial_state\(2\) makes one"):
+        core(x, (*state, torch.zeros(2, 2, 4)), first)
+    if state:
+        with pytest.raises(ValueError, match=r"state is .* for 2 slots it has to be"):
+            core(x, core.initial_state(3), first)
+
+
+def test_memoryless_sees_one_step_at_a_time():
+    core = Memoryless(3, 4, 2)
+    x, first = torch.randn(5, 2, 3), torch.zeros(5, 2)
+    y, state = core(x, (), first)
+    assert y.shape == (5, 2, 4)
+    assert state == ()
+    one = torch.tanh(core.layers[1](torch.tanh(core.layers[0](x[3:4]))))
+    torch.testing.assert_close(y[3:4], one)
+    changed = x.clone()
+    changed[:3] = 9.0
+    assert torch.equal(core(changed, (), first)[0][3:], y[3:])
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru", "none"])
+def test_inside_a_compiled_caller(kind):
+    core = make_core(kind, 3, 4, 2)
+
+    def caller(x, state, first):
+        y, state = core(torch.tanh(x), state, first)
+        return torch.relu(y), state
+
+    x, first = torch.randn(7, 5, 3, requires_grad=True), torch.rand(7, 5) < 0.3
+    expected, _ = caller(x, core.initial_state(5), first)
+    y, _ = torch.compile(caller, backend="eager")(x, core.initial_state(5), first)
+    torch.testing.assert_close(y, expected)
+    y.sum().backward()
+    assert (x.grad != 0).any()
