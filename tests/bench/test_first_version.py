@@ -25,7 +25,7 @@ def test_the_first_version_computes_the_same():
     outs = [score(policy, arrivals, policy.initial_state(3), actions) for policy in (ours, first)]
     for key in (keys.LOG_PROB, keys.VALUES, keys.ENTROPY):
         torch.testing.assert_close(outs[0][key], outs[1][key], rtol=1e-4, atol=1e-5)
-    for policy, out in zip((ours, first), outs, strict=True):
+    for out in outs:
         (out[keys.LOG_PROB].sum() + out[keys.VALUES].sum()).backward()
     for (name, p), q in zip(ours.named_parameters(), first.parameters(), strict=True):
         torch.testing.assert_close(p.grad, q.grad, rtol=1e-3, atol=1e-3, msg=name)

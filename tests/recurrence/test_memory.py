@@ -82,6 +82,7 @@ def test_reading_gives_a_copy_and_writing_takes_one():
 @pytest.mark.parametrize("slots", [[0, 1, 2], [2, 0, 1]])
 def test_nothing_kept_has_a_graph(slots):
     memory = Memory(SHAPES)
+    memory.write(torch.arange(3), make_state(3))
     state = tuple((leaf.requires_grad_() * 2) for leaf in make_state(3))
     memory.write(torch.tensor(slots), state)
     kept = (*memory.read(torch.tensor(slots)), *memory.snapshot())

@@ -14,7 +14,7 @@ from holdfast.rollout import score
 from holdfast.spec import WorldSpec, keys
 
 
-def measure_fast(repeats: int, T: int = 32, M: int = 48) -> list[dict]:
+def measure_fast(repeats: int, T: int = 64, M: int = 96) -> list[dict]:
     """Rows for learning a minibatch [T, M] (forward, loss, backward) and for acting on M slots."""
     arrivals, spec = arena_arrivals(T, M)
     torch.manual_seed(0)

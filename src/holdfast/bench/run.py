@@ -13,6 +13,7 @@ from holdfast.bench.agents import measure_fast
 from holdfast.bench.end_to_end import measure_end_to_end
 from holdfast.bench.recurrence import measure_core
 from holdfast.errors import SettingsError
+from holdfast.recurrence import keep_freed_memory
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ def run_bench(parts: Sequence[str] = (), quick: bool = False) -> dict[str, Any]:
     unknown = [part for part in parts if part not in PARTS]
     if unknown:
         raise SettingsError(f"bench has no part {unknown[0]!r}. Parts: {', '.join(PARTS)}.")
+    keep_freed_memory()  # as training does
     machine = {
         "processor": platform.processor() or platform.machine(),
         "threads": torch.get_num_threads(),

@@ -1,0 +1,20 @@
+import torch
+
+from holdfast.bench import recurrence
+
+
+def test_one_row_per_cell_shape_and_rate(monkeypatch):
+    monkeypatch.setattr(recurrence, "LSTM_SHAPES", ((6, 3, 4, 5, 1), (4, 2, 3, 4, 2)))
+    monkeypatch.setattr(recurrence, "GRU_SHAPES", ((6, 3, 4, 5, 1),))
+    before = torch.get_num_threads()
+    rows = recurrence.measure_core(threads=1, repeats=1)
+    assert torch.get_num_threads() == before
+    assert [(row["cell"], row["T"], row["done_rate"]) for row in rows] == [
+        (cell, T, rate) for cell, T in (("lstm", 6), ("lstm", 4), ("gru", 6)) for rate in (0.001, 0.01, 0.1)
+    ]
+    for row in rows:
+        assert row["ratio"] == row["ms"] / row["ms_floor"] > 0
+        assert row["masked_loop_ratio"] > 0
+        assert set(row) == set(
+            ["T", "B", "I", "H", "L", "cell", "done_rate", "ms", "ms_floor", "ratio", "masked_loop_ratio"]
+        )
