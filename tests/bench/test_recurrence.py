@@ -2,6 +2,8 @@ import torch
 
 from holdfast.bench import recurrence
 
+KEYS = {"cell", "T", "B", "I", "H", "L", "done_rate", "ms", "ms_floor", "ratio", "masked_loop_ratio"}
+
 
 def test_one_row_per_cell_shape_and_rate(monkeypatch):
     monkeypatch.setattr(recurrence, "LSTM_SHAPES", ((6, 3, 4, 5, 1), (4, 2, 3, 4, 2)))
@@ -13,8 +15,6 @@ def test_one_row_per_cell_shape_and_rate(monkeypatch):
         (cell, T, rate) for cell, T in (("lstm", 6), ("lstm", 4), ("gru", 6)) for rate in (0.001, 0.01, 0.1)
     ]
     for row in rows:
+        assert set(row) == KEYS
         assert row["ratio"] == row["ms"] / row["ms_floor"] > 0
         assert row["masked_loop_ratio"] > 0
-        assert set(row) == set(
-            ["T", "B", "I", "H", "L", "cell", "done_rate", "ms", "ms_floor", "ratio", "masked_loop_ratio"]
-        )

@@ -68,7 +68,7 @@ class TokenGrid(nn.Module):
         placed = PlacedTokens(N, position // K, cell, channel, self.weight[entry])
         if bool(usable.all()):
             return placed
-        self._warn_once(chosen[~usable])  # pyright: ignore[reportCallIssue]  (its decorator is untyped)
+        self._warn_once(chosen[~usable])  # pyright: ignore  (its decorator is untyped)
         return PlacedTokens(N, *(x[usable] for x in placed[1:]))
 
     @torch.compiler.disable
