@@ -29,7 +29,7 @@ train: $(VENV)/.installed  ## train the quick start (ARGS="key=value ..." change
 	@$(BIN)/holdfast train $(ARGS)
 
 test: $(VENV)/.installed-dev  ## all tests
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n auto $(ARGS)
 
 check: format lint types fast-tests  ## what CI asks of every change
 
@@ -43,7 +43,7 @@ types: $(VENV)/.installed-dev
 	$(BIN)/pyright
 
 fast-tests: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n auto -m "not slow" $(ARGS)
 
 bench: $(VENV)/.installed  ## ratios of speed, as a table (ARGS="--json out.json")
 	$(BIN)/holdfast bench $(ARGS)
@@ -51,7 +51,7 @@ bench: $(VENV)/.installed  ## ratios of speed, as a table (ARGS="--json out.json
 bench-peers: $(VENV)/.installed  ## against sb3-contrib's RecurrentPPO, in an environment of its own
 	$(BIN)/python benchmarks/peers.py $(ARGS)
 
-learn: $(VENV)/.installed  ## every ready-made settings file, three seeds: does it learn? (long)
+learn: $(VENV)/.installed  ## the ready-made settings with a goal, three seeds: do they learn? (long)
 	$(BIN)/python benchmarks/learn.py $(ARGS)
 
 soak: $(VENV)/.installed  ## 2,000 updates: does resident memory stay flat? (long)

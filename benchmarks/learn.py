@@ -1,4 +1,4 @@
-"""`make learn`: does every ready-made settings file learn what it is for? Trains each with several seeds and evaluates greedily."""
+"""`make learn`: do the ready-made settings learn what they are for? Trains each with several seeds and evaluates greedily."""
 
 from __future__ import annotations
 

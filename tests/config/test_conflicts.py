@@ -8,8 +8,9 @@ from holdfast.errors import SettingsError
 
 DEAD = [
     # words that would do nothing, and the word that brings them to life
-    (["trainer.vtrace_rho=1"], "trainer.advantage=vtrace"),
-    (["trainer.vtrace_c=2"], "trainer.advantage=vtrace"),
+    (["trainer.vtrace_rho=1", "trainer.update_epochs=2"], "trainer.advantage=vtrace"),
+    (["trainer.vtrace_c=2", "trainer.update_epochs=2"], "trainer.advantage=vtrace"),
+    (["trainer.advantage=vtrace"], "trainer.update_epochs=2"),
     (["trainer.prioritized.beta=0.5"], "trainer.prioritized.alpha=0.5"),
     (["trainer.schedule.lr.end=0"], "trainer.schedule.lr.kind=linear"),
     (["trainer.schedule.entropy_coef.end=0"], "trainer.schedule.entropy_coef.kind=cosine"),
@@ -37,7 +38,7 @@ def test_a_word_that_would_do_nothing_is_refused(words, remedy):
             load_settings(order)
         assert str(caught.value).startswith(f"{key}=")
         assert len(str(caught.value).split("\n")) == 1
-    load_settings([*plain, words[0], remedy] if remedy else [*plain, *words[:1]])
+    load_settings([*plain, *words, remedy] if remedy else [*plain, *words[:1]])
 
 
 def test_every_rule_is_tried():

@@ -6,11 +6,10 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from holdfast.config.settings import GymEnv
+from holdfast.config.settings import CollectEnv, GymEnv
 from holdfast.envs import describe
 from holdfast.evaluate import evaluate
-from holdfast.policies import BoxPolicy
-from support.policies import make
+from holdfast.policies import BoxPolicy, Fast
 
 
 class SameEveryTime(gymnasium.Env):
@@ -78,18 +77,26 @@ def test_what_was_remembered_before_does_not_matter():
 
 
 def test_episodes_depend_on_their_own_seed_only():
-    """Spreading the same episodes over more environments changes which seeds are used, never how an episode goes."""
-    env = GymEnv(name="gym:CartPole-v1", num_envs=1, hide=[1, 3])
+    """Playing more episodes per slot adds episodes and changes none; Pendulum's returns are real numbers that tell seeds apart."""
+    env = GymEnv(name="gym:Pendulum-v1", num_envs=1, hide=[2])
     torch.manual_seed(0)
     policy = BoxPolicy(describe(env))
-    one = evaluate(policy, env, episodes=4, seed=3, num_envs=4).returns
-    again = evaluate(policy, env, episodes=4, seed=3, num_envs=4).returns
-    longer = evaluate(policy, env, episodes=8, seed=3, num_envs=4).returns
-    assert one == again
-    assert set(one) <= set(longer)
+    one = evaluate(policy, env, episodes=3, seed=3, num_envs=3).returns
+    longer = evaluate(policy, env, episodes=6, seed=3, num_envs=3).returns
+    assert longer[:3] == one  # all episodes last 200 steps, so each slot's first comes before any second
+    assert len(set(longer)) == 6
+    assert evaluate(policy, env, episodes=3, seed=4, num_envs=3).returns != one
+
+
+@pytest.mark.parametrize("episodes", [2, 6])
+def test_desync_does_not_cut_the_episodes_that_are_judged(episodes):
+    env = CollectEnv(num_envs=3, agents=2, max_steps=12, desync=True)
+    torch.manual_seed(0)
+    assert evaluate(Fast(describe(env)), env, episodes=episodes, seed=0).length_mean == 12
 
 
 def test_more_slots_than_trained_with_is_fine():
-    policy = make("box")
+    env = GymEnv(name="gym:SameEveryTime-v0", num_envs=1)
+    policy = BoxPolicy(describe(env))
     policy.set_memory(tuple(torch.randn(layers, 2, hidden) for layers, hidden in policy.state_shapes))
-    assert policy.memory.read(torch.tensor([0, 5]))[0].shape[1] == 2
+    assert len(evaluate(policy, env, episodes=7, seed=0, num_envs=7).returns) == 7

@@ -143,6 +143,7 @@ EFFECT_ELSEWHERE = {
     "env.num_tokens",
 }
 TIMING = {"wall_s", "sps", "rss_mb", "share_world", "share_inference", "share_learning"}
+ECHOES = {"lr", "agent_steps", "update"}  # would differ even if nothing else did
 
 
 def run(words: list[str], folder: Path, name: str) -> Path:
@@ -150,7 +151,7 @@ def run(words: list[str], folder: Path, name: str) -> Path:
 
 
 def figures(path: Path) -> list[dict]:
-    return [{k: v for k, v in row.items() if k not in TIMING} for row in read_metrics(path)]
+    return [{k: v for k, v in row.items() if k not in TIMING | ECHOES} for row in read_metrics(path)]
 
 
 def without(words: list[str], word: str) -> list[str]:
@@ -198,8 +199,11 @@ def test_keys_of_the_other_worlds(base, word, tmp_path):
     assert figures(run(words, tmp_path, "plain")) != figures(run([*words, word], tmp_path, "changed"))
 
 
-def test_agents_are_told_apart():
-    assert type(load_settings(["py_agent=fast"]).policy) is not type(load_settings([*GYM, "py_agent=box"]).policy)
+def test_agents_are_told_apart(tmp_path):
+    """The agent that cannot read the world is refused, so the key decides which network is built."""
+    run(MEMORY, tmp_path, "fast")
+    with pytest.raises(SettingsError, match="py_agent=fast"):
+        run([*MEMORY, "py_agent=box"], tmp_path, "box")
 
 
 def test_run_and_runs_dir_name_the_folder(tmp_path):
@@ -256,15 +260,20 @@ def test_debug_shapes_prints_shapes(tmp_path, capsys):
     assert "start state 0" in capsys.readouterr().out
 
 
-def test_debug_poison_fills_the_buffer(tmp_path, monkeypatch):
-    from holdfast.trainer import loop
+def test_debug_poison_fills_the_buffer():
+    from holdfast.config import plan_batches
+    from holdfast.envs import describe
+    from holdfast.policies import make_policy
+    from holdfast.trainer.loop import make_experience
 
-    made = []
-    make = loop.make_experience
-    monkeypatch.setattr(loop, "make_experience", lambda *a: made.append(make(*a)) or made[-1])
-    run([*GYM, "debug.poison=true"], tmp_path, "poison")
-    run(GYM, tmp_path, "clean")
-    assert [experience.poison for experience in made] == [True, False]
+    def unwritten(*words):
+        settings = load_settings([*GYM, *words])
+        policy = make_policy(settings.policy, describe(settings.env))
+        experience = make_experience(settings, policy, plan_batches(settings.trainer, 4), 4)
+        return experience.arrival(0)["env_obs"]
+
+    assert unwritten("debug.poison=true").isnan().all()
+    assert not unwritten().isnan().any()
 
 
 def test_tensorboard_writes_events(tmp_path):

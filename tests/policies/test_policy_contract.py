@@ -7,9 +7,11 @@ from tensordict import TensorDict
 from holdfast.errors import SettingsError
 from holdfast.policies import BoxPolicy, Fast
 from holdfast.rollout import score
-from holdfast.spec import keys
+from holdfast.spec import BoxObs, ObsPart, TokenObs, WorldSpec, keys
 from support.policies import (
     EVERY_POLICY,
+    FEATURES,
+    MOVES,
     SYMBOLS,
     TOKENS,
     VECTOR,
@@ -121,6 +123,46 @@ def test_agents_refuse_worlds_they_cannot_read():
         Fast(SYMBOLS)
     with pytest.raises(SettingsError, match="py_agent=fast"):
         BoxPolicy(TOKENS)
+
+
+@pytest.mark.parametrize(
+    "obs",
+    [
+        BoxObs((), "float32"),
+        BoxObs((12, 12, 3), "uint8"),
+        BoxObs((3, 12, 12), "uint8"),
+        BoxObs((4, 5), "float32"),
+        BoxObs((432,), "float32", (ObsPart("o.camera", (12, 12, 3), 0),)),
+        BoxObs((3,), "float32", (ObsPart("level", (), 0), ObsPart("speed", (2,), 1))),
+    ],
+    ids=["scalar", "picture", "picture, channels first", "matrix", "Dict of one picture", "Dict with a scalar"],
+)
+def test_box_reads_every_shape_of_numbers(obs):
+    torch.manual_seed(0)
+    spec = WorldSpec("shapes", obs, MOVES, 1)
+    policy = BoxPolicy(spec)
+    flags = torch.zeros(2, dtype=torch.bool)
+    x = torch.rand(2, *obs.shape) * 200
+    td = TensorDict(
+        {"env_obs": x.to(getattr(torch, obs.dtype)), "rewards": torch.zeros(2), "dones": flags, "truncateds": flags},
+        [2],
+    )
+    policy.absorb(td["env_obs"])
+    values = policy(td)["values"]
+    assert values.shape == (2,)
+    assert values[0] != values[1]
+
+
+@pytest.mark.parametrize("window", [3, 11, 13, 15])
+def test_fast_sees_every_cell_of_its_window(window):
+    torch.manual_seed(0)
+    policy = Fast(WorldSpec("window", TokenObs(1, (window, window), FEATURES), MOVES, 1))
+    cells = [(r, c) for r in range(window) for c in range(window) if (r << 4 | c) < 0xFE]
+    tokens = torch.tensor([[[r << 4 | c, 4, 1]] for r, c in cells], dtype=torch.uint8)
+    with torch.no_grad():
+        seen = policy.conv1(policy.grid(tokens)).flatten(1)
+    assert (seen.abs().sum(1) > 0).all()
+    assert len(seen.unique(dim=0)) == len(cells)
 
 
 def test_fast_has_the_published_sizes():

@@ -58,7 +58,6 @@ def test_kl_is_the_k3_estimate():
     got = losses((2.0, 0.5), (0.0, 0.0))
     k3 = ((2.0 - 1 - math.log(2)) + (0.5 - 1 + math.log(2))) / 2
     assert got.approx_kl.item() == pytest.approx(k3)
-    assert got.max_log_ratio.item() == pytest.approx(math.log(2))
 
 
 def test_the_value_loss_takes_the_worse_of_moved_and_clipped():
@@ -98,7 +97,7 @@ def test_junk_steps_change_no_figure_and_no_gradient(bad):
         "valid": torch.tensor([[True, False]]),
     }
     got = ppo_losses(**steps, weights=None, clip=0.25, value_clip=0.5)
-    for name in ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "max_log_ratio"):
+    for name in ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction"):
         assert getattr(got, name).item() == pytest.approx(getattr(expected, name).item()), name
     assert got.ratio[0, 1].item() == 1.0
     (got.policy_loss + got.value_loss + got.entropy).backward()
@@ -142,7 +141,7 @@ def test_weights_follow_segments_not_time():
 def test_figures_carry_no_graph():
     got = losses(new_log_prob=row(0.1, grad=True), new_values=row(0.1, grad=True), entropy=row(1.0, grad=True))
     assert all(x.requires_grad for x in (got.policy_loss, got.value_loss, got.entropy))
-    assert not any(x.requires_grad for x in (got.approx_kl, got.clip_fraction, got.max_log_ratio, got.ratio))
+    assert not any(x.requires_grad for x in (got.approx_kl, got.clip_fraction, got.ratio))
 
 
 def test_advantages_are_normalised_over_valid_steps():

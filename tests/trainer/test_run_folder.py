@@ -1,5 +1,4 @@
 import json
-import os
 import re
 import resource
 import threading
@@ -11,7 +10,7 @@ import torch
 from holdfast.checkpoint import save_checkpoint
 from holdfast.config import load_run_settings, load_settings
 from holdfast.errors import HoldfastError, SettingsError
-from holdfast.trainer.run_folder import RunFolder, check_run, open_run, read_metrics
+from holdfast.trainer.run_folder import RunFolder, check_run, read_metrics
 
 
 def settings(tmp_path, *words):
@@ -228,19 +227,3 @@ def test_files_of_others_are_never_removed(tmp_path):
         with pytest.raises(ZeroDivisionError), RunFolder.create(settings(tmp_path, "run=demo")):
             raise ZeroDivisionError
     assert [p.name for p in folder.iterdir()] == ["notes.txt"]
-
-
-def test_opening_a_run(tmp_path):
-    with RunFolder.create(settings(tmp_path, "run=demo")) as run:
-        assert open_run(run.path) == open_run(str(run.path)) == run.path
-    RunFolder.create(settings(tmp_path, "run=other")).close()
-    os.utime(run.path / "config.yaml", (1, 1))  # file times tick too slowly to tell the two apart
-    with pytest.raises(SettingsError) as error:
-        open_run(tmp_path / "runs" / "dmeo")
-    assert f"No run at {tmp_path / 'runs' / 'dmeo'}. Did you mean demo?" in str(error.value)
-    assert "newest first: other, demo." in str(error.value)
-    (tmp_path / "runs" / "empty").mkdir()
-    with pytest.raises(SettingsError, match=r"is not the folder of a run: it has no config.yaml"):
-        open_run(tmp_path / "runs" / "empty")
-    with pytest.raises(SettingsError, match="there are no runs in"):
-        open_run(tmp_path / "elsewhere" / "demo")

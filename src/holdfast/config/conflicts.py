@@ -80,6 +80,9 @@ def find_conflicts(settings: Settings, given: Collection[str] = ()) -> Iterator[
     trainer, num_envs = settings.trainer, settings.env.num_envs
     if trainer.burn_in and trainer.start_states != "stored":
         yield conflict("trainer.burn_in", f"needs trainer.start_states=stored, not {trainer.start_states}.")
+    if trainer.advantage == "vtrace" and trainer.update_epochs == 1:
+        reason = "has no effect in a single epoch, where nothing has moved. Set trainer.update_epochs to 2 or more."
+        yield conflict("trainer.advantage", reason)
     if trainer.start_states == "refreshed" and trainer.update_epochs == 1:
         reason = "has no effect in a single epoch. Set trainer.update_epochs to 2 or more, or use stored."
         yield conflict("trainer.start_states", reason)

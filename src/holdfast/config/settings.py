@@ -251,7 +251,7 @@ class TrainerSettings(Section):
     checkpoint_interval: int = Field(
         default=50, ge=0, le=10**9, description="updates between checkpoints; 0 saves only at the end"
     )
-    threads: int = Field(default=0, ge=0, le=1024, description="torch threads; 0 takes all cores of this process")
+    threads: int = Field(default=0, ge=0, le=1024, description="torch threads; 0 chooses by the size of the network")
 
 
 class DebugSettings(Section):

@@ -1,4 +1,4 @@
-"""Evaluation: a collector without learning. Every episode starts from a blank memory and its own seed."""
+"""Evaluation: a collector without learning. It starts from a blank memory, and every episode from its own seed."""
 
 from __future__ import annotations
 
@@ -53,8 +53,17 @@ def evaluate_run(
         )
     settings = load_run_settings(run_dir / "config.yaml")
     loaded = load_checkpoint(path)
-    policy = make_policy(settings.policy, WorldSpec.from_json(loaded.facts["world"]))
-    policy.load_state_dict(loaded.tensors["policy"])
+    spec = WorldSpec.from_json(loaded.facts["world"])
+    if describe(settings.env) != spec:
+        raise SettingsError(
+            f"{run_dir}: its world is not the one the checkpoint was trained in (observations or actions differ)."
+        )
+    policy = make_policy(settings.policy, spec)
+    try:
+        policy.load_state_dict(loaded.tensors["policy"])
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:160]
+        raise SettingsError(f"{path.name} does not fit the policy in {run_dir / 'config.yaml'}: {reason}") from error
     result = evaluate(policy, settings.env, episodes, seed, greedy)
     return EvaluationResult(**{**asdict(result), "checkpoint": path.name})
 
@@ -75,8 +84,10 @@ def evaluate(
     finished: list[Episode] = []
     with policy.set_aside(Sampling(greedy, torch.Generator().manual_seed(seed))):
         enough = math.ceil(episodes / describe(env).agents_per_env)
-        num_envs = num_envs or min(enough, MOST_ENVS)
-        with make_world(env.model_copy(update={"num_envs": num_envs})) as world:
+        changes: dict[str, Any] = {"num_envs": num_envs or min(enough, MOST_ENVS)}
+        if "desync" in type(env).model_fields:
+            changes["desync"] = False  # it cuts first episodes short, and those are the ones played here
+        with make_world(env.model_copy(update=changes)) as world:
             per_slot = math.ceil(episodes / world.num_slots)
             counts = np.zeros(world.num_slots, np.int64)
             tracker = EpisodeTracker(world.num_slots)

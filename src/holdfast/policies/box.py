@@ -34,14 +34,14 @@ class BoxPolicy(LSTMWrapper):
                 f"py_agent=box reads arrays of numbers; {spec.name} shows tokens.\nUse py_agent=fast there."
             )
         parts = _parts(spec.obs)
-        images = {p.name: ImageEncoder(p.shape) for p in parts if is_image(p.shape)}
+        images = [ImageEncoder(p.shape) for p in parts if is_image(p.shape)]
         vector_size = sum(p.size for p in parts if not is_image(p.shape))
-        features = vector_size + sum(image.size for image in images.values())
+        features = vector_size + sum(image.size for image in images)
         sizes = [features, *encoder]
         super().__init__(spec, sizes[-1], hidden_size, num_layers, core, memory_scope)
         open_forget_gates(self.core)
         self.parts = parts
-        self.images = nn.ModuleDict({f"image_{name}": image for name, image in images.items()})
+        self.images = nn.ModuleList(images)
         self.encoder = mlp(sizes, nn.Tanh)
         numeric = isinstance(spec.obs, BoxObs) and vector_size > 0
         if not normalize_obs and not numeric:
@@ -70,9 +70,9 @@ class BoxPolicy(LSTMWrapper):
         vector = self._vector(observations)
         if vector is not None:
             features.append(vector if self.norm is None else self.norm(vector))
-        for part in self.parts:
-            if is_image(part.shape):
-                features.append(self.images[f"image_{part.name}"](self._part(observations, part)))
+        pictures = (part for part in self.parts if is_image(part.shape))
+        for part, image in zip(pictures, self.images, strict=True):
+            features.append(image(self._part(observations, part)))
         return self.encoder(torch.cat(features, -1) if len(features) > 1 else features[0])
 
     def decode_actions(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,19 +88,21 @@ class BoxPolicy(LSTMWrapper):
 
     def _vector(self, observations: Tensor) -> Tensor | None:
         """The parts that are not images, one after the other, as float [N, vector_size]."""
-        vectors = [self._part(observations, p).flatten(1) for p in self.parts if not is_image(p.shape)]
+        vectors = [
+            self._part(observations, p).reshape(len(observations), -1) for p in self.parts if not is_image(p.shape)
+        ]
         if not vectors:
             return None
         return (torch.cat(vectors, -1) if len(vectors) > 1 else vectors[0]).float()
 
     def _part(self, observations: Tensor, part: ObsPart) -> Tensor:
-        if len(self.parts) == 1:
-            return observations
-        return observations[:, part.start : part.start + part.size].unflatten(-1, part.shape)
+        if isinstance(self.spec.obs, BoxObs) and self.spec.obs.parts:
+            observations = observations[:, part.start : part.start + part.size]
+        return observations.reshape(len(observations), *part.shape)
 
 
 class ImageEncoder(nn.Module):
-    """Three convolutions for pictures [H, W, C] or [C, H, W], values 0..255."""
+    """Three convolutions for pictures [H, W, C] or [C, H, W], values 0..255 (bytes, or floats packed from bytes)."""
 
     def __init__(self, shape: tuple[int, ...]):
         super().__init__()

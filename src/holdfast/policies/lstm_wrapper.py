@@ -36,6 +36,7 @@ class LSTMWrapper(Policy):
         self._pure_final: State | None = None
 
     def __call__(self, td: TensorDictBase, state: State | None = None, action: Tensor | None = None) -> TensorDictBase:
+        self._managed = self._pure_final = None  # whatever a call that raised has left
         out = super().__call__(td, state, action)
         final, self._pure_final = self._pure_final, None
         return out if final is None else with_state(out, final, keys.FINAL_STATE)

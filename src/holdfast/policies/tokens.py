@@ -37,13 +37,16 @@ class TokenGrid(nn.Module):
 
     A number has one channel and is divided by its normalisation. A category has a channel per value, because value 0
     is as real as the others. A global token stands on the agent's own cell, the centre. Windows smaller than `min_side`
-    are centred in a grid of that side.
+    are centred in a grid of that side; larger ones in the next side that adds `stride` cells all around, so that a
+    convolution of that stride reaches every cell.
     """
 
-    def __init__(self, obs: TokenObs, min_side: int = 11):
+    def __init__(self, obs: TokenObs, min_side: int = 11, stride: int = 3):
         super().__init__()
         rows, columns = obs.window
-        self.side = max(min_side, rows, columns)
+        self.side = min_side
+        while self.side < max(rows, columns):
+            self.side += 2 * stride
         self.num_channels = sum(max(1, f.num_categories) for f in obs.features)
         channel, weight = channel_tables(obs.features)
         # Derived from the world, so not part of what is learned or saved.
@@ -144,6 +147,7 @@ class TokenConv2d(nn.Module):
             ]
             for k, (p, o) in enumerate(found):
                 place[row * side + column, k], offset[row * side + column, k] = p, o
+        assert (place[:, 0] >= 0).all(), "a cell that touches no place would be invisible"
         return place, offset
 
     def forward(self, tokens: PlacedTokens) -> Tensor:

@@ -17,7 +17,6 @@ class Losses:
     entropy: Tensor
     approx_kl: Tensor
     clip_fraction: Tensor
-    max_log_ratio: Tensor  # largest |log ratio|: 0 up to rounding before the first update of a batch
     ratio: Tensor  # [T, M] new / old probability, 1 where junk
 
 
@@ -52,14 +51,12 @@ def ppo_losses(
     with torch.no_grad():
         approx_kl = masked_mean(ratio - 1.0 - log_ratio, valid)
         clip_fraction = masked_mean(((ratio - 1.0).abs() > clip).to(ratio.dtype), valid)
-        max_log_ratio = log_ratio.abs().max()
     return Losses(
         policy_loss=masked_mean(policy_losses, valid, weights),
         value_loss=0.5 * masked_mean(value_losses, valid, weights),
         entropy=masked_mean(entropy, valid, weights),
         approx_kl=approx_kl,
         clip_fraction=clip_fraction,
-        max_log_ratio=max_log_ratio,
         ratio=ratio.detach(),
     )
 

@@ -16,7 +16,6 @@ from typing import Any
 
 from holdfast.checkpoint.files import reason_of, replace_durably
 from holdfast.config import Settings, settings_to_yaml
-from holdfast.config.nearest import did_you_mean
 from holdfast.errors import HoldfastError, SettingsError
 
 CONFIG = "config.yaml"
@@ -110,26 +109,6 @@ def check_run(settings: Settings) -> None:
         raise SettingsError(f"run={settings.run}: {path} is a file, a run is a folder. Choose another run=NAME.")
     if (path / METRICS).exists() or (path / CHECKPOINTS).exists():
         raise _exists(path)
-
-
-def open_run(path: str | Path) -> Path:
-    """The folder of a run that exists, for reading."""
-    path = Path(os.path.expanduser(path))
-    if (path / CONFIG).is_file():
-        return path
-    runs = path.absolute().parent
-    if path.exists():
-        raise SettingsError(f"{path} is not the folder of a run: it has no {CONFIG}.")
-    try:
-        names = sorted((p.parent for p in runs.glob(f"*/{CONFIG}")), key=lambda p: -p.stat().st_mtime)
-    except OSError:
-        names = []
-    found = [p.name for p in names]
-    if not found:
-        raise SettingsError(f"No run at {path}: there are no runs in {path.parent}.")
-    hint = did_you_mean(path.name, found)
-    newest = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
-    raise SettingsError(f"No run at {path}.{hint}\nRuns in {path.parent}, newest first: {newest}.")
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
