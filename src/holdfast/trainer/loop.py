@@ -30,6 +30,7 @@ from holdfast.trainer.sinks import check_sinks, make_sinks
 from holdfast.trainer.watch import Watch
 
 SMALL_WORK = 4e9  # floating point operations per minibatch
+ALL_THREADS = torch.get_num_threads()  # as torch starts, before any run changes it
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ def threads_that_pay(policy: Policy, plan: BatchPlan) -> int:
     start ran at 630 steps/s with two threads and 3,200 with one. Decided by size alone, because the number of threads changes rounding.
     """
     operations = 6 * plan.minibatch_size * sum(p.numel() for p in policy.parameters())  # forward and backward
-    return 1 if operations < SMALL_WORK else torch.get_num_threads()
+    return 1 if operations < SMALL_WORK else ALL_THREADS
 
 
 def make_experience(settings: Settings, policy: Policy, plan: BatchPlan, num_slots: int) -> Experience:
