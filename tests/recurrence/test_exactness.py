@@ -164,3 +164,15 @@ def test_only_the_final_state_is_used(cell):
     ours = torch.autograd.grad(sum(leaf.square().sum() for leaf in core(x, state, first)[1]), leaves)
     theirs = torch.autograd.grad(sum(leaf.square().sum() for leaf in masked_loop(core, x, state, first)[1]), leaves)
     assert_same(ours, theirs, 1e-12)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("T", [1, 5])
+def test_acting_takes_the_kernel_of_learning_and_records_nothing(cell, T):
+    core, x, state, first = draw_case(cell, (T, 16, 32, 32, 2), 0.0, 0, torch.float32)
+    y, final = core(x, state, first)
+    with torch.no_grad():
+        y_acting, final_acting = core(x, state, first)
+    assert not any(out.requires_grad for out in (y_acting, *final_acting))
+    assert torch.equal(y_acting, y)
+    assert all(torch.equal(a, b) for a, b in zip(final_acting, final, strict=True))

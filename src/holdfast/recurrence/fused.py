@@ -12,6 +12,7 @@ b_ih rides on a third column that is 1 on real rows only. What x must not be is 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -49,11 +50,12 @@ GRU_CELL = Cell("gru", blank=(SHUT, SHUT, 0.0), hold=(0.0, OPEN, 0.0))  # r, z, 
 def unroll(cell: Cell, x: Tensor, state: State, first: Tensor, weights: list[Tensor]) -> tuple[Tensor, State]:
     """As Core.forward, for a start state that is zero where first[0] is set. weights: four per layer."""
     packing = pack(first.cpu().numpy()) if len(first) > 1 else None
-    if packing is None and not torch.is_grad_enabled():
-        # Without gradients oneDNN takes another kernel for one step, four times as far from the one for sequences
-        # (1.8e-6 instead of 2.4e-7): acting would drift from learning.
+    if packing is None and cell is LSTM_CELL and not torch.is_grad_enabled():
+        # Without grad mode oneDNN takes another kernel, four times as far from the one that learns (1.8e-6 instead of
+        # 2.4e-7): acting would drift from learning. With nothing that requires grad, grad mode records no graph.
         with torch.enable_grad():
-            return detached(call_kernel(cell, x, state, weights))
+            y, *final = call_kernel(cell, x.detach(), detached(state), list(detached(weights)))
+            return y, tuple(final)
     if packing is None:
         y, *final = call_kernel(cell, x, state, weights)
         return y, tuple(final)
@@ -84,9 +86,8 @@ def call_kernel(cell: Cell, x: Tensor, state: State, weights: list[Tensor]) -> t
     return torch._VF.gru(x, state[0].contiguous(), weights, *options)
 
 
-def detached(outputs: tuple[Tensor, ...]) -> tuple[Tensor, State]:
-    y, *final = (x.detach() for x in outputs)
-    return y, tuple(final)
+def detached(tensors: Sequence[Tensor]) -> State:
+    return tuple(tensor.detach() for tensor in tensors)
 
 
 def add_columns(leaf: Tensor, extra: int) -> Tensor:
