@@ -185,8 +185,9 @@ def runs(tmp_path, monkeypatch):
 def evaluations(monkeypatch):
     calls = []
 
-    def evaluate_run(run_dir, episodes, greedy, seed, checkpoint):
-        calls.append((run_dir, episodes, greedy, seed, checkpoint))
+    def evaluate_run(run_dir, episodes, greedy, seed, checkpoint, max_steps, on_damaged):
+        assert callable(on_damaged)
+        calls.append((run_dir, episodes, greedy, seed, checkpoint, max_steps))
         facts = {
             "episodes": episodes,
             "return_mean": 0.5,
@@ -204,15 +205,15 @@ def evaluations(monkeypatch):
 @pytest.mark.usefixtures("runs")
 def test_evaluate_finds_a_run_by_name_or_path(name, evaluations, capsys):
     run("evaluate", name)
-    assert evaluations == [(Path("runs/first"), 20, True, 1_000_000, None)]
+    assert evaluations == [(Path("runs/first"), 20, True, 1_000_000, None, 100_000)]
     assert capsys.readouterr().out == "20 episodes of 00000050: return 0.5 +- 0.1, length 7\n"
 
 
 @pytest.mark.usefixtures("runs")
 def test_evaluate_options(evaluations, capsys):
-    options = ["--episodes", "5", "--sample", "--seed", "3", "--checkpoint", "00000010", "--json"]
+    options = ["--episodes", "5", "--sample", "--seed", "3", "--checkpoint", "00000010", "--max-steps", "9", "--json"]
     run("evaluate", "second", *options)
-    assert evaluations == [(Path("runs/second"), 5, False, 3, "00000010")]
+    assert evaluations == [(Path("runs/second"), 5, False, 3, "00000010", 9)]
     assert json.loads(capsys.readouterr().out)["return_mean"] == 0.5
 
 
@@ -226,6 +227,7 @@ def test_evaluate_options(evaluations, capsys):
         ([".."], ["..: has no config.yaml"]),
         (["first", "--runs-dir", "elsewhere"], ["first: no such run", "no runs in elsewhere"]),
         (["a\nb"], ["no such run"]),
+        (["x" * 300], ["no folder has a name of 300 letters"]),
     ],
 )
 @pytest.mark.usefixtures("runs")

@@ -45,7 +45,7 @@ def test_box_keeps_shape_and_values(dtype: str, stored: str, shape: tuple[int, .
     space = spaces.Box(0, 100, shape, np.dtype(dtype).type)
     samples = np.stack([space.sample() for _ in range(count)])
     reader = obs_reader(space, "toy")
-    assert reader.spec == BoxObs(shape, stored)
+    assert reader.spec == BoxObs(shape, stored, scale=100.0 if len(shape) == 3 else 1.0)
     assert np.array_equal(read(space, samples[0]), samples[0].astype(stored))
     assert np.array_equal(read(space, samples, lead=(count,)), samples.astype(stored))
 
@@ -96,6 +96,14 @@ def test_dict_is_packed_as_gymnasium_flattens_it(shapes: list[tuple[int, ...]]):
         assert np.array_equal(packed[part.start : part.start + part.size].reshape(part.shape), obs[part.name])
     batch = {key: np.stack([values, -values]) for key, values in obs.items()}
     assert np.array_equal(read(space, batch, lead=(2,)), np.stack([packed, -packed]))
+
+
+@pytest.mark.parametrize(("high", "scale"), [(255, 255.0), (1.0, 1.0), (np.inf, 1.0), (0.0, 1.0)])
+def test_a_picture_is_scaled_by_what_its_space_allows(high: float, scale: float):
+    picture = spaces.Box(-1.0, high, (12, 12, 3))
+    assert obs_reader(picture, "toy").spec.scale == scale
+    parts = obs_reader(spaces.Dict({"camera": picture, "speed": spaces.Box(0, 9, (2,))}), "toy").spec.parts
+    assert [part.scale for part in parts] == [scale, 1.0]
 
 
 def test_dict_parts_follow_the_order_of_the_space():

@@ -129,10 +129,10 @@ def test_agents_refuse_worlds_they_cannot_read():
     "obs",
     [
         BoxObs((), "float32"),
-        BoxObs((12, 12, 3), "uint8"),
-        BoxObs((3, 12, 12), "uint8"),
+        BoxObs((12, 12, 3), "uint8", scale=255.0),
+        BoxObs((3, 12, 12), "uint8", scale=255.0),
         BoxObs((4, 5), "float32"),
-        BoxObs((432,), "float32", (ObsPart("o.camera", (12, 12, 3), 0),)),
+        BoxObs((432,), "float32", (ObsPart("o.camera", (12, 12, 3), 0, 255.0),)),
         BoxObs((3,), "float32", (ObsPart("level", (), 0), ObsPart("speed", (2,), 1))),
     ],
     ids=["scalar", "picture", "picture, channels first", "matrix", "Dict of one picture", "Dict with a scalar"],

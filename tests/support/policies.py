@@ -33,7 +33,7 @@ TOKENS = WorldSpec("tokens", TokenObs(8, (5, 5), FEATURES), MOVES, 1)
 VECTOR = WorldSpec("vector", BoxObs((3,), "float32"), DiscreteActions(("0", "1")), 1)
 SYMBOLS = WorldSpec("symbols", DiscreteObs(4), MultiDiscreteActions((2, 3)), 1)
 REALS = WorldSpec("reals", BoxObs((3,), "float32"), BoxActions((-2.0, -1.0), (2.0, 1.0)), 1)
-PARTS = (ObsPart("camera", (12, 12, 3), 0), ObsPart("speed", (2,), 432))
+PARTS = (ObsPart("camera", (12, 12, 3), 0, 255.0), ObsPart("speed", (2,), 432))
 MIXED = WorldSpec("mixed", BoxObs((434,), "float32", PARTS), DiscreteActions(("0", "1", "2")), 1)
 
 

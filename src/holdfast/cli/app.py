@@ -103,6 +103,7 @@ def evaluate(
     sample: Annotated[bool, typer.Option("--sample", help="Draw actions instead of taking the likeliest.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of the episodes.")] = 1_000_000,
     checkpoint: Annotated[str | None, typer.Option(help="Name of a checkpoint; the newest if left out.")] = None,
+    max_steps: Annotated[int, typer.Option(min=1, help="Longest episode to wait for.")] = 100_000,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     runs_dir: Annotated[Path, typer.Option(help="Folder that holds run folders.")] = Path("runs"),
 ) -> None:
@@ -118,7 +119,15 @@ def evaluate(
         folder = find_run(run, runs_dir)
         from holdfast.evaluate import evaluate_run
 
-        result = evaluate_run(folder, episodes=episodes, greedy=not sample, seed=seed, checkpoint=checkpoint)
+        result = evaluate_run(
+            folder,
+            episodes=episodes,
+            greedy=not sample,
+            seed=seed,
+            checkpoint=checkpoint,
+            max_steps=max_steps,
+            on_damaged=lambda error: typer.echo(f"passed over: {error}", err=True),
+        )
         if as_json:
             typer.echo(json.dumps(result.to_json(), indent=2))
         else:
@@ -158,6 +167,8 @@ def bench(
 ) -> None:
     """Measure speed on this machine, as ratios taken in one run."""
     with telling_failures():
+        if json_path is not None and json_path.is_dir():
+            raise SettingsError(f"--json {json_path}: that is a folder; give the path of a file.")
         if json_path is not None and not json_path.absolute().parent.is_dir():
             raise SettingsError(f"--json {json_path}: there is no folder {json_path.parent}.")
         from holdfast.bench import PARTS, run_bench

@@ -55,8 +55,10 @@ def read_tree(path: Path) -> dict[str, Any]:
             raise ValueError("needs keys and values such as `seed: 1`")
         config = OmegaConf.load(io.StringIO(text))
     except FileNotFoundError as error:
-        near = did_you_mean(path.stem, ready_names())
-        raise SettingsError(f"settings file {name}: no such file.{near and near[:-1] + ' (ready-made)?'}") from error
+        raise SettingsError(
+            f"settings file {name}: no such file.{did_you_mean(path.stem, ready_names())}\n"
+            f"Ready-made, written without .yaml: {', '.join(ready_names())}."
+        ) from error
     except UnicodeDecodeError as error:
         raise SettingsError(f"settings file {name}: not a text file in UTF-8.") from error
     except OSError as error:

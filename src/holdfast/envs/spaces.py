@@ -87,7 +87,7 @@ class BoxReader:
             if not len(keep):
                 raise SettingsError(f"env.hide={hide} hides all {size} numbers of {world}; leave at least one.")
             shape = (len(keep),)
-        self.spec = BoxObs(shape, _stored_dtype(space))
+        self.spec = BoxObs(shape, _stored_dtype(space), scale=_scale(space))
         self._keep = keep
         self._shape = (*lead, *space.shape)
         self._dtype = space.dtype
@@ -125,7 +125,7 @@ class DictReader:
         start = 0
         for key, part in space.spaces.items():
             shape = tuple(part.shape or ())
-            parts.append(ObsPart(str(key), shape, start))
+            parts.append(ObsPart(str(key), shape, start, _scale(part)))
             start += math.prod(shape)
         self.spec = BoxObs((start,), "float32", tuple(parts))
         self._parts = list(zip(space.spaces, parts, strict=True))
@@ -194,6 +194,14 @@ class BoxWriter:
         space = self._space
         shaped = actions.astype(space.dtype).reshape(len(actions), *space.shape)
         return np.clip(shaped, space.low, space.high, out=shaped)
+
+
+def _scale(space: spaces.Space) -> float:
+    """What brings a picture to about 1: the largest value its space allows, if that is finite. 1 for anything else."""
+    if not isinstance(space, spaces.Box) or len(space.shape) != 3:
+        return 1.0
+    largest = float(np.max(space.high, initial=0.0))
+    return largest if 0.0 < largest < math.inf else 1.0
 
 
 def _stored_dtype(space: spaces.Box) -> str:

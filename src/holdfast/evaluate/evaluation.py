@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,16 +13,17 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 
-from holdfast.checkpoint import load_checkpoint, newest_checkpoint
+from holdfast.checkpoint import CheckpointError, load_checkpoint, newest_checkpoint
 from holdfast.config import load_run_settings
 from holdfast.config.settings import EnvSettings
 from holdfast.envs import describe, make_world
-from holdfast.errors import SettingsError
+from holdfast.errors import HoldfastError, SettingsError
 from holdfast.policies import Policy, Sampling, make_policy
 from holdfast.rollout import Episode, EpisodeTracker
 from holdfast.spec import WorldSpec, keys
 
 MOST_ENVS = 256
+LONGEST_EPISODE = 100_000
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,15 @@ def evaluate_run(
     greedy: bool = True,
     seed: int = 1_000_000,
     checkpoint: str | None = None,
+    max_steps: int = LONGEST_EPISODE,
+    on_damaged: Callable[[CheckpointError], None] | None = None,
 ) -> EvaluationResult:
-    """Evaluate a run's newest checkpoint, or the one named, on fresh episodes of its own world."""
+    """Evaluate a run's newest checkpoint, or the one named, on fresh episodes of its own world.
+
+    `on_damaged` hears of newer checkpoints that were passed over because they do not verify.
+    """
     folder = run_dir / "checkpoints"
-    path = folder / checkpoint if checkpoint else newest_checkpoint(folder)
+    path = folder / checkpoint if checkpoint else newest_checkpoint(folder, on_damaged)
     if path is None or not path.exists():
         there = ", ".join(sorted(p.name for p in folder.glob("[0-9]*"))[-5:]) or "none"
         raise SettingsError(
@@ -64,7 +72,7 @@ def evaluate_run(
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:160]
         raise SettingsError(f"{path.name} does not fit the policy in {run_dir / 'config.yaml'}: {reason}") from error
-    result = evaluate(policy, settings.env, episodes, seed, greedy)
+    result = evaluate(policy, settings.env, episodes, seed, greedy, max_steps=max_steps)
     return EvaluationResult(**{**asdict(result), "checkpoint": path.name})
 
 
@@ -76,10 +84,12 @@ def evaluate(
     seed: int,
     greedy: bool = True,
     num_envs: int | None = None,
+    max_steps: int = LONGEST_EPISODE,
 ) -> EvaluationResult:
     """Mean return of at least `episodes` episodes, the same number from every slot, so that short ones count no more than long ones.
 
-    The policy's own memory and random state are put aside and stay as they were.
+    The policy's own memory and random state are put aside and stay as they were. An episode longer than `max_steps`
+    is an error: a world without a time limit would be played for ever.
     """
     finished: list[Episode] = []
     with policy.set_aside(Sampling(greedy, torch.Generator().manual_seed(seed))):
@@ -90,11 +100,20 @@ def evaluate(
         with make_world(env.model_copy(update=changes)) as world:
             per_slot = math.ceil(episodes / world.num_slots)
             counts = np.zeros(world.num_slots, np.int64)
+            began = np.zeros(world.num_slots, np.int64)  # step at which each slot's episode began
             tracker = EpisodeTracker(world.num_slots)
             obs, _ = world.reset(seed=seed)
             rewards = np.zeros(world.num_slots, np.float32)
             terminated, truncated = rewards == 0, rewards != 0
-            while counts.min() < per_slot:
+            for step in itertools.count():
+                if counts.min() >= per_slot:
+                    break
+                endless = (counts < per_slot) & (step - began >= max_steps)
+                if endless.any():
+                    raise HoldfastError(
+                        f"{env.name}: the episode of slot {endless.argmax()} has not ended after {max_steps:,} steps.\n"
+                        "Give the world a time limit, or allow longer episodes with --max-steps."
+                    )
                 td = TensorDict(
                     {
                         keys.OBS: torch.from_numpy(obs),
@@ -110,6 +129,7 @@ def evaluate(
                     if counts[episode.slot] < per_slot:
                         finished.append(episode)
                     counts[episode.slot] += 1
+                    began[episode.slot] = step + 1
     returns = [e.episode_return for e in finished]
     return EvaluationResult(
         episodes=len(returns),

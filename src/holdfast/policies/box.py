@@ -34,7 +34,7 @@ class BoxPolicy(LSTMWrapper):
                 f"py_agent=box reads arrays of numbers; {spec.name} shows tokens.\nUse py_agent=fast there."
             )
         parts = _parts(spec.obs)
-        images = [ImageEncoder(p.shape) for p in parts if is_image(p.shape)]
+        images = [ImageEncoder(p.shape, p.scale) for p in parts if is_image(p.shape)]
         vector_size = sum(p.size for p in parts if not is_image(p.shape))
         features = vector_size + sum(image.size for image in images)
         sizes = [features, *encoder]
@@ -102,10 +102,11 @@ class BoxPolicy(LSTMWrapper):
 
 
 class ImageEncoder(nn.Module):
-    """Three convolutions for pictures [H, W, C] or [C, H, W], values 0..255 (bytes, or floats packed from bytes)."""
+    """Three convolutions for pictures [H, W, C] or [C, H, W], first divided by `scale`."""
 
-    def __init__(self, shape: tuple[int, ...]):
+    def __init__(self, shape: tuple[int, ...], scale: float):
         super().__init__()
+        self.scale = scale
         self.channels_last = shape[-1] in (1, 3, 4) or shape[-1] < shape[0]
         height, width, channels = shape if self.channels_last else (*shape[1:], shape[0])
         # 8/4, 4/2, 3/1 is the usual stack for 84 x 84 pictures; a small picture would vanish in it.
@@ -123,7 +124,7 @@ class ImageEncoder(nn.Module):
         self.size = channels * height * width
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.float() / 255.0
+        x = x.float() / self.scale
         return self.stack(x.permute(0, 3, 1, 2) if self.channels_last else x).flatten(1)
 
 
@@ -134,4 +135,4 @@ def is_image(shape: tuple[int, ...]) -> bool:
 def _parts(obs: BoxObs | DiscreteObs) -> tuple[ObsPart, ...]:
     if isinstance(obs, DiscreteObs):
         return (ObsPart("obs", (obs.n,), 0),)
-    return obs.parts or (ObsPart("obs", obs.shape, 0),)
+    return obs.parts or (ObsPart("obs", obs.shape, 0, obs.scale),)

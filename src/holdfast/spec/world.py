@@ -46,6 +46,7 @@ class ObsPart:
     name: str
     shape: tuple[int, ...]
     start: int
+    scale: float = 1.0  # what brings a picture to about 1
 
     @property
     def size(self) -> int:
@@ -59,6 +60,7 @@ class BoxObs:
     shape: tuple[int, ...]
     dtype: str
     parts: tuple[ObsPart, ...] = ()
+    scale: float = 1.0  # as in ObsPart
 
 
 @dataclass(frozen=True)
@@ -153,5 +155,5 @@ def _read(data: dict[str, Any]) -> Any:
     if "features" in fields:
         fields["features"] = tuple(Feature(**f) for f in fields["features"])
     if "parts" in fields:
-        fields["parts"] = tuple(ObsPart(p["name"], tuple(p["shape"]), p["start"]) for p in fields["parts"])
+        fields["parts"] = tuple(ObsPart(**{**p, "shape": tuple(p["shape"])}) for p in fields["parts"])
     return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})

@@ -208,6 +208,9 @@ def _set_up_torch(settings: Settings) -> None:
         torch.empty(0, device=settings.device)
         torch.Generator(settings.device)
     except (RuntimeError, AssertionError) as error:
-        raise SettingsError(f"device={settings.device} is not there: {str(error).splitlines()[0]}") from None
+        there = ", ".join(["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))])
+        raise SettingsError(
+            f"device={settings.device} is not there: {str(error).splitlines()[0]}\nDevices here: {there}."
+        ) from None
     keep_freed_memory()
     torch.manual_seed(settings.seed)

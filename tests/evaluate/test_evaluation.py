@@ -1,0 +1,54 @@
+"""Evaluating a run: what is played, what is refused, what is said about checkpoints that were passed over."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.checkpoint import CheckpointError
+from holdfast.config import load_settings
+from holdfast.envs import describe
+from holdfast.errors import HoldfastError, SettingsError
+from holdfast.evaluate import evaluate, evaluate_run
+from holdfast.policies import make_policy
+from holdfast.trainer import train
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two updates of a small policy, a checkpoint after each."""
+    words = ["env.num_envs=1", "env.rooms=2", "trainer.horizon=4", "trainer.batch_size=8", "trainer.minibatch_size=8"]
+    words += ["trainer.total_timesteps=16", "trainer.checkpoint_interval=1", "policy.hidden=8", "progress=off"]
+    return train(load_settings([*words, "run=small", f"runs_dir={tmp_path_factory.mktemp('runs')}"])).run
+
+
+def test_the_newest_checkpoint_is_played(run: Path):
+    result = evaluate_run(run, episodes=4)
+    assert result.episodes == 4 == len(result.returns)
+    assert result.checkpoint == sorted(path.name for path in (run / "checkpoints").iterdir())[-1]
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_named(run: Path):
+    older, newest = sorted((run / "checkpoints").iterdir())[-2:]
+    weights = newest / "policy.safetensors"
+    whole = weights.read_bytes()
+    heard: list[CheckpointError] = []
+    try:
+        weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        assert evaluate_run(run, episodes=2, on_damaged=heard.append).checkpoint == older.name
+    finally:
+        weights.write_bytes(whole)
+    assert len(heard) == 1
+    assert newest.name in str(heard[0])
+
+
+def test_a_checkpoint_that_is_not_there(run: Path):
+    with pytest.raises(SettingsError, match="no checkpoint 99. Checkpoints there: 0"):
+        evaluate_run(run, checkpoint="99")
+
+
+def test_an_endless_episode_is_an_error_that_names_the_slot():
+    settings = load_settings(["env=gym:CartPole-v1", "env.num_envs=2", "policy.hidden=8"])
+    policy = make_policy(settings.policy, describe(settings.env))
+    with pytest.raises(HoldfastError, match=r"gym:CartPole-v1: the episode of slot 0 has not ended after 3 steps"):
+        evaluate(policy, settings.env, episodes=2, seed=0, max_steps=3)
+    assert evaluate(policy, settings.env, episodes=2, seed=0, max_steps=500).episodes == 2
