@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from holdfast.policies import Fast
-from holdfast.policies.tokens import NO_TOKEN
+from holdfast.policies.parts.tokens import NO_TOKEN
 
 
 class FirstVersionFast(Fast):

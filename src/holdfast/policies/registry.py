@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.config.settings import PolicySettings
-from holdfast.policies.box import BoxPolicy
-from holdfast.policies.fast import Fast
+from holdfast.policies.plain.box import BoxPolicy
+from holdfast.policies.plain.fast import Fast
 from holdfast.policies.lstm_wrapper import LSTMWrapper
 from holdfast.spec import WorldSpec
 

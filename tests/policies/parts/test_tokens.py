@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from holdfast.policies.tokens import TokenConv2d, TokenGrid, sparse_product
+from holdfast.policies.parts.tokens import TokenConv2d, TokenGrid, sparse_product
 from holdfast.spec import Feature, TokenObs
 from support.policies import FEATURES, TOKENS, make, random_obs
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from holdfast.policies.layers import BilinearHead, Tanh, open_forget_gates
+from holdfast.policies.parts.layers import BilinearHead, Tanh, open_forget_gates
 from holdfast.recurrence import GRU, LSTM
 
 

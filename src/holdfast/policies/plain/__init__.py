@@ -1,0 +1,1 @@
+"""The plain family: agents written in PyTorch around one recurrent core."""
