@@ -42,7 +42,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(run: Path):
 
 
 def test_a_checkpoint_that_is_not_there(run: Path):
-    with pytest.raises(SettingsError, match="no checkpoint 99. Checkpoints there: 0"):
+    with pytest.raises(SettingsError, match=r"no checkpoint 99\. Checkpoints there: 0"):
         evaluate_run(run, checkpoint="99")
 
 

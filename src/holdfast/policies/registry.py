@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.config.settings import PolicySettings
+from holdfast.policies.lstm_wrapper import LSTMWrapper
 from holdfast.policies.plain.box import BoxPolicy
 from holdfast.policies.plain.fast import Fast
-from holdfast.policies.lstm_wrapper import LSTMWrapper
 from holdfast.spec import WorldSpec
 
 PY_AGENTS: dict[str, type[LSTMWrapper]] = {"fast": Fast, "box": BoxPolicy}

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from holdfast.errors import SettingsError
-from holdfast.policies.parts.layers import linear, mlp, open_forget_gates
 from holdfast.policies.lstm_wrapper import LSTMWrapper
+from holdfast.policies.parts.layers import linear, mlp, open_forget_gates
 from holdfast.policies.parts.normalizer import RunningNorm
 from holdfast.spec import BoxActions, BoxObs, DiscreteObs, ObsPart, TokenObs, WorldSpec
 

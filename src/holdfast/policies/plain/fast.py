@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from holdfast.errors import SettingsError
-from holdfast.policies.parts.layers import ActionEmbedding, BilinearHead, Tanh, linear
 from holdfast.policies.lstm_wrapper import LSTMWrapper
+from holdfast.policies.parts.layers import ActionEmbedding, BilinearHead, Tanh, linear
 from holdfast.policies.parts.tokens import TokenConv2d, TokenGrid
 from holdfast.spec import DiscreteActions, TokenObs, WorldSpec
 
