@@ -42,6 +42,7 @@ ARENA = [
     "env.generators=2",
     "env.altars=2",
 ]
+TAXI = ["env=gym:Taxi-v4", *GYM[2:]]
 PENDULUM = ["env=gym:Pendulum-v1", *GYM[2:]]
 VECTOR = ["env=gymvec:CartPole-v1", *GYM[1:]]
 SPREAD = [
@@ -59,6 +60,7 @@ EFFECT_ON_METRICS = {
     "env.name": (GYM, [], "env=gym:Acrobot-v1"),
     "env.num_envs": (GYM, [], "env.num_envs=2"),
     "env.hide": (GYM, [], "env.hide=[3]"),
+    "env.action_mask": (TAXI, [], "env.action_mask=true"),
     "env.kwargs": (GYM, [], "env.kwargs={sutton_barto_reward: true}"),
     "env.rooms": (MEMORY, [], "env.rooms=4"),
     "env.corridor": (MEMORY, [], "env.corridor=5"),

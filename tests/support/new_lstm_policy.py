@@ -35,7 +35,8 @@ class NewLSTMPolicy(LSTMWrapper):
         self._store_lstm_state(new_h, new_c, env_id)
 
         flat_hidden = lstm_output.transpose(0, 1).reshape(B * TT, -1)
-        log_probs = self.actor(flat_hidden).log_softmax(-1)
+        logits = self.only_legal(td, self.actor(flat_hidden))  # does nothing where the world does not mask
+        log_probs = logits.log_softmax(-1)
         shape = td.batch_size
         if action is None:
             action = torch.distributions.Categorical(logits=log_probs).sample()

@@ -33,6 +33,8 @@ TOKENS = WorldSpec("tokens", TokenObs(8, (5, 5), FEATURES), MOVES, 1)
 VECTOR = WorldSpec("vector", BoxObs((3,), "float32"), DiscreteActions(("0", "1")), 1)
 SYMBOLS = WorldSpec("symbols", DiscreteObs(4), MultiDiscreteActions((2, 3)), 1)
 REALS = WorldSpec("reals", BoxObs((3,), "float32"), BoxActions((-2.0, -1.0), (2.0, 1.0)), 1)
+MASKED = WorldSpec("masked", BoxObs((3,), "float32"), MultiDiscreteActions((4, 3), masked=True), 1)
+MASKED_MOVES = WorldSpec("masked moves", BoxObs((3,), "float32"), DiscreteActions(MOVES.names, masked=True), 1)
 PARTS = (ObsPart("camera", (12, 12, 3), 0, 255.0), ObsPart("speed", (2,), 432))
 MIXED = WorldSpec("mixed", BoxObs((434,), "float32", PARTS), DiscreteActions(("0", "1", "2")), 1)
 
@@ -51,8 +53,12 @@ def make(name: str, core: str = "lstm", layers: int = 2, seed: int = 0) -> Polic
             policy = BoxPolicy(REALS, **small)
         case "box-mixed":
             policy = BoxPolicy(MIXED, **small)
+        case "box-masked":
+            policy = BoxPolicy(MASKED, **small)
         case "new-lstm-policy":
             policy = NewLSTMPolicy(VECTOR, num_layers=layers)
+        case "new-lstm-policy-masked":
+            policy = NewLSTMPolicy(MASKED_MOVES, num_layers=layers)
         case _:
             raise ValueError(name)
     with torch.no_grad():  # last layers start near zero; tests want outputs that answer to every input
@@ -61,9 +67,10 @@ def make(name: str, core: str = "lstm", layers: int = 2, seed: int = 0) -> Polic
     return policy
 
 
-EVERY_POLICY = ("fast", "box", "box-symbols", "box-reals", "box-mixed", "new-lstm-policy")
+HAND_WRITTEN = ("new-lstm-policy", "new-lstm-policy-masked")
+EVERY_POLICY = ("fast", "box", "box-symbols", "box-reals", "box-mixed", "box-masked", *HAND_WRITTEN)
 # The hand-written one fixes its cell in its text; every other policy takes any.
-EVERY_POLICY_AND_CELL = [(p, c) for p in EVERY_POLICY for c in ("lstm", "gru") if (p, c) != ("new-lstm-policy", "gru")]
+EVERY_POLICY_AND_CELL = [(p, c) for p in EVERY_POLICY for c in ("lstm", "gru") if p not in HAND_WRITTEN or c == "lstm"]
 
 
 def random_obs(spec: WorldSpec, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
@@ -103,7 +110,17 @@ def random_arrivals(spec: WorldSpec, T: int, B: int, seed: int, end_rate: float 
         keys.REWARDS: torch.randn(T, B, generator=generator),
         keys.DONES: torch.rand(T, B, generator=generator) < end_rate / 2,
         keys.TRUNCATEDS: torch.rand(T, B, generator=generator) < end_rate / 2,
+        **({keys.ACTION_MASK: random_masks(spec, (T, B), generator)} if spec.mask_size else {}),
     }
+
+
+def random_masks(spec: WorldSpec, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+    """[*shape, mask size] bool: half of all choices are illegal, never all that one could choose from."""
+    parts = []
+    for size in spec.actions.mask_sizes:
+        one = torch.randint(0, size, (*shape, 1), generator=generator)
+        parts.append((torch.rand(*shape, size, generator=generator) < 0.5).scatter(-1, one, True))
+    return torch.cat(parts, -1)
 
 
 def random_state(policy: Policy, B: int, seed: int) -> tuple[torch.Tensor, ...]:

@@ -15,6 +15,7 @@ class ScriptedWorld(World):
         super().__init__(spec, range(num_slots))
         self.end_rate = end_rate
         self.shown: list[np.ndarray] = []  # every first or following observation handed out, in order
+        self.masks: list[np.ndarray] = []  # the action masks that came with them
         self.finals: dict[tuple[int, int], np.ndarray] = {}  # (step, slot) -> last observation of an episode
 
     def _draw(self) -> np.ndarray:
@@ -27,10 +28,21 @@ class ScriptedWorld(World):
         tokens[..., 0] = self.rng.integers(0, 5, tokens.shape[:-1]) * 16 + self.rng.integers(0, 5, tokens.shape[:-1])
         return tokens
 
+    def _draw_masks(self) -> np.ndarray:
+        """Half of all choices are illegal, never a whole part."""
+        parts = [np.zeros((self.num_slots, 0), bool)]
+        for size in self.world_spec.actions.mask_sizes:
+            mask = self.rng.random((self.num_slots, size)) < 0.5
+            mask[np.arange(self.num_slots), self.rng.integers(0, size, self.num_slots)] = True
+            parts.append(mask)
+        return np.concatenate(parts, 1)
+
     def _reset(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
         self.buffers.obs[:] = self._draw()
         self.shown = [self.buffers.obs.copy()]
+        self.buffers.action_mask[:] = self._draw_masks()
+        self.masks = [self.buffers.action_mask.copy()]
 
     def _step(self) -> None:
         b = self.buffers
@@ -44,3 +56,5 @@ class ScriptedWorld(World):
         for slot in np.flatnonzero(ended):
             self.finals[self.steps, int(slot)] = b.final_obs[slot].copy()
         self.shown.append(b.obs.copy())
+        b.final_action_mask[:], b.action_mask[:] = self._draw_masks(), self._draw_masks()
+        self.masks.append(b.action_mask.copy())

@@ -77,6 +77,7 @@ class GymEnv(EnvSection):
     hide: list[Annotated[int, Field(ge=0)]] = Field(
         default=[], description="entries of a vector observation to leave out"
     )
+    action_mask: bool = Field(default=False, description="read info['action_mask'], which says what actions are legal")
     kwargs: dict[str, Any] = Field(default={}, description="keyword arguments for gymnasium.make")
 
 
@@ -99,6 +100,9 @@ class PettingZooEnv(EnvSection):
         json_schema_extra=allowed("pettingzoo:MODULE, such as pettingzoo:mpe2.simple_spread_v3"),
     )
     num_envs: Count = Field(default=8, le=65536, description="environments; slots = num_envs x agents")
+    action_mask: bool = Field(
+        default=False, description="read infos[agent]['action_mask'], which says what actions are legal"
+    )
     kwargs: dict[str, Any] = Field(default={}, description="keyword arguments for parallel_env")
 
 

@@ -12,11 +12,12 @@ class BadValue(Exception):  # noqa: N818  (never seen by users: `environment_err
     """An environment returned something its spaces do not allow; the text follows "returned"."""
 
 
-def environment_error(world: str, where: str, doing: str, error: Exception) -> HoldfastError:
+def environment_error(world: str, where: str, doing: str, step: int, error: Exception) -> HoldfastError:
     """The error for the user; `where` is like "environment 3 (slot 3)", `doing` is "step" or "reset"."""
     if isinstance(error, BadValue):
-        return HoldfastError(f"{world}: {where} returned {error} from {doing}().")
-    return HoldfastError(f"{world}: {where} raised {describe_error(error)} in {doing}().{_origin(error)}")
+        return HoldfastError(f"{world}: {where} returned {error} from {doing}() at step {step}.")
+    what = describe_error(error)
+    return HoldfastError(f"{world}: {where} raised {what} in {doing}() at step {step}.{_origin(error)}")
 
 
 def describe_error(error: BaseException) -> str:

@@ -6,9 +6,11 @@ from difflib import get_close_matches
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 from holdfast.config.settings import GymEnv
 from holdfast.envs.failures import BadValue, describe_error, environment_error
+from holdfast.envs.masks import MaskReader, refused_mask, with_masks
 from holdfast.envs.spaces import action_writer, obs_reader
 from holdfast.envs.world import Buffers, World, episode_seed
 from holdfast.errors import HoldfastError, SettingsError
@@ -19,7 +21,10 @@ def describe_gym(settings: GymEnv) -> WorldSpec:
     """What policies may know, from one environment that is closed again."""
     env = make_env(settings)
     try:
-        return _spec(settings, env)
+        spec = _spec(settings, env)
+        if settings.action_mask:
+            _try_mask(spec, env)
+        return spec
     finally:
         env.close()
 
@@ -42,6 +47,7 @@ class GymWorld(World):
         # `array[row, ...]` is a view even where a row is a single number
         self._obs = [self.buffers.obs[row, ...] for row in range(self.num_slots)]
         self._final_obs = [self.buffers.final_obs[row, ...] for row in range(self.num_slots)]
+        self._masks = MaskReader(self.world_spec.actions.mask_sizes) if settings.action_mask else None
         self._seed = 0
         self._episodes = [0] * self.num_slots
 
@@ -53,12 +59,12 @@ class GymWorld(World):
 
     def _step(self) -> None:
         b = self.buffers
-        read, obs_rows = self._reader.read, self._obs
+        read, obs_rows, masks = self._reader.read, self._obs, self._masks
         actions = self._writer.write(b.actions)
         row = 0
         try:
             for row, (env, action) in enumerate(zip(self._envs, actions, strict=True)):
-                obs, reward, terminated, truncated, _ = env.step(action)
+                obs, reward, terminated, truncated, info = env.step(action)
                 try:
                     b.rewards[row], b.terminated[row], b.truncated[row] = reward, terminated, truncated
                 except (TypeError, ValueError) as error:
@@ -68,22 +74,28 @@ class GymWorld(World):
                     ) from error
                 if terminated or truncated:
                     read(obs, self._final_obs[row])
+                    if masks is not None:
+                        masks.read_final(info, b.final_action_mask[row])
                     self._start_episode(row)
                 else:
                     read(obs, obs_rows[row])
+                    if masks is not None:
+                        masks.read(info, b.action_mask[row])
         except HoldfastError:
             raise
         except Exception as error:
-            raise environment_error(self.world_spec.name, self._where(row), "step", error) from error
+            raise environment_error(self.world_spec.name, self._where(row), "step", self.steps, error) from error
 
     def _start_episode(self, row: int) -> None:
         self._episodes[row] += 1
         try:
             seed = episode_seed(self._seed, self.env_ids[row], self._episodes[row])
-            obs, _ = self._envs[row].reset(seed=seed)
+            obs, info = self._envs[row].reset(seed=seed)
             self._reader.read(obs, self._obs[row])
+            if self._masks is not None:
+                self._masks.read(info, self.buffers.action_mask[row])
         except Exception as error:
-            raise environment_error(self.world_spec.name, self._where(row), "reset", error) from error
+            raise environment_error(self.world_spec.name, self._where(row), "reset", self.steps, error) from error
 
     def _where(self, row: int) -> str:
         return f"environment {self.env_ids[row]} (slot {self.env_ids[row]})"
@@ -114,9 +126,21 @@ def cannot_make(name: str, env_id: str, error: Exception) -> SettingsError:
 
 
 def _spec(settings: GymEnv, env: gymnasium.Env) -> WorldSpec:
+    actions = action_writer(env.action_space, settings.name, 0).spec
     return WorldSpec(
         name=settings.name,
         obs=obs_reader(env.observation_space, settings.name, settings.hide).spec,
-        actions=action_writer(env.action_space, settings.name, 0).spec,
+        actions=with_masks(actions, settings.name) if settings.action_mask else actions,
         agents_per_env=1,
     )
+
+
+def _try_mask(spec: WorldSpec, env: gymnasium.Env) -> None:
+    """One reset, so that an environment without masks is refused before a run starts."""
+    try:
+        _, info = env.reset(seed=0)
+        MaskReader(spec.actions.mask_sizes).read(info, np.zeros(spec.mask_size, bool))
+    except BadValue as error:
+        raise refused_mask(spec.name, error) from error
+    except Exception as error:
+        raise environment_error(spec.name, "environment 0 (slot 0)", "reset", 0, error) from error

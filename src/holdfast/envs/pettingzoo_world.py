@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
 
+import numpy as np
+
 from holdfast.config.settings import PettingZooEnv
 from holdfast.envs.failures import BadValue, describe_error, environment_error, numbered
+from holdfast.envs.masks import MaskReader, refused_mask, with_masks
 from holdfast.envs.spaces import action_writer, obs_reader
 from holdfast.envs.world import Buffers, World, episode_seed
 from holdfast.errors import HoldfastError, SettingsError
@@ -19,7 +23,10 @@ def describe_pettingzoo(settings: PettingZooEnv) -> WorldSpec:
     """What policies may know, from one environment that is closed again."""
     env = make_env(settings)
     try:
-        return _spec(settings, env)
+        spec = _spec(settings, env)
+        if settings.action_mask:
+            _try_masks(spec, env)
+        return spec
     finally:
         env.close()
 
@@ -45,6 +52,7 @@ class PettingZooWorld(World):
         first_slot = env_ids.start * len(self._agents)
         self._reader = obs_reader(first.observation_space(self._agents[0]), settings.name)
         self._writer = action_writer(first.action_space(self._agents[0]), settings.name, first_slot)
+        self._masks = MaskReader(self.world_spec.actions.mask_sizes) if settings.action_mask else None
         self._present = [False] * self.num_slots  # the slot's agent acts in the next step
         self._seed = 0
         self._episodes = [0] * len(env_ids)
@@ -71,7 +79,7 @@ class PettingZooWorld(World):
         b, env = self.buffers, self._envs[index]
         slots = self._slots(index)
         acting = {agent: actions[slot] for agent, slot in zip(self._agents, slots, strict=True) if self._present[slot]}
-        obs, rewards, terminated, truncated, _ = env.step(acting)
+        obs, rewards, terminated, truncated, infos = env.step(acting)
         listed = set(env.agents)
         for agent, slot in zip(self._agents, slots, strict=True):
             ended, cut = bool(terminated.get(agent)), bool(truncated.get(agent))
@@ -94,6 +102,10 @@ class PettingZooWorld(World):
                 if stays:
                     self._reader.read(obs[agent], b.obs[slot, ...])
             self._present[slot] = stays
+            if self._masks is not None:
+                if agent in acting and not stays:
+                    self._read_mask(self._masks.read_final, infos, agent, slot, b.final_action_mask)
+                self._read_present_mask(infos, agent, slot)
 
     def _restart(self, index: int) -> None:
         """All agents have left: the next episode starts in the same step, for waiting slots too."""
@@ -106,7 +118,7 @@ class PettingZooWorld(World):
         self._episodes[index] += 1
         try:
             seed = episode_seed(self._seed, self.env_ids[index], self._episodes[index])
-            obs, _ = self._envs[index].reset(seed=seed)
+            obs, infos = self._envs[index].reset(seed=seed)
             if not any(agent in obs for agent in self._agents):
                 raise BadValue("no observation for any agent")
             for agent, slot in zip(self._agents, self._slots(index), strict=True):
@@ -115,8 +127,25 @@ class PettingZooWorld(World):
                     self._reader.read(obs[agent], self.buffers.obs[slot, ...])
                 else:
                     self.buffers.obs[slot] = 0
+                self._read_present_mask(infos, agent, slot)
         except Exception as error:
             raise self._failure(index, "reset", error) from error
+
+    def _read_present_mask(self, infos: Any, agent: Any, slot: int) -> None:
+        """What a present agent may do. A slot that waits has everything legal: what it does goes nowhere."""
+        if self._masks is None:
+            return
+        if self._present[slot]:
+            self._read_mask(self._masks.read, infos, agent, slot, self.buffers.action_mask)
+        else:
+            self.buffers.action_mask[slot] = True
+
+    def _read_mask(self, read: Callable[..., None], infos: Any, agent: Any, slot: int, masks: np.ndarray) -> None:
+        try:
+            read(infos.get(agent, {}), masks[slot])
+        except BadValue as error:
+            number = self.env_ids.start * len(self._agents) + slot
+            raise BadValue(f"for {agent!r} (slot {number}) {error}") from error
 
     def _slots(self, index: int) -> range:
         """Rows of one environment's agents."""
@@ -127,7 +156,7 @@ class PettingZooWorld(World):
         env_id, count = self.env_ids[index], len(self._agents)
         slots = range(env_id * count, (env_id + 1) * count)
         where = f"environment {env_id} ({numbered('slot', slots)})"
-        return environment_error(self.world_spec.name, where, doing, error)
+        return environment_error(self.world_spec.name, where, doing, self.steps, error)
 
     def close_extras(self, **kwargs: Any) -> None:
         for env in self._envs:
@@ -179,12 +208,27 @@ def _spec(settings: PettingZooEnv, env: Any) -> WorldSpec:
                     f"{settings.name}: {first} and {agent} have different {kind} spaces: {space_of(first)} "
                     f"and {space_of(agent)}.\nOne policy plays all agents, so their spaces have to be equal."
                 )
+    actions = action_writer(env.action_space(first), settings.name, 0).spec
     return WorldSpec(
         name=settings.name,
         obs=obs_reader(env.observation_space(first), settings.name).spec,
-        actions=action_writer(env.action_space(first), settings.name, 0).spec,
+        actions=with_masks(actions, settings.name) if settings.action_mask else actions,
         agents_per_env=len(agents),
     )
+
+
+def _try_masks(spec: WorldSpec, env: Any) -> None:
+    """One reset, so that an environment without masks is refused before a run starts."""
+    masks, mask = MaskReader(spec.actions.mask_sizes), np.zeros(spec.mask_size, bool)
+    agent: Any = None
+    try:
+        obs, infos = env.reset(seed=0)
+        for agent in obs:
+            masks.read(infos.get(agent, {}), mask)
+    except BadValue as error:
+        raise refused_mask(spec.name, BadValue(f"for {agent!r} {error}")) from error
+    except Exception as error:
+        raise environment_error(spec.name, "environment 0", "reset", 0, error) from error
 
 
 def _of(values: Any, agent: Any, what: str) -> Any:

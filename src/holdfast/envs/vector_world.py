@@ -110,7 +110,8 @@ class VectorWorld(World):
             b.obs[ended] = self._fresh_obs[ended]
 
     def _failure(self, doing: str, error: Exception) -> HoldfastError:
-        return environment_error(self.world_spec.name, numbered("environment", self.env_ids), doing, error)
+        where = numbered("environment", self.env_ids)
+        return environment_error(self.world_spec.name, where, doing, self.steps, error)
 
     def close_extras(self, **kwargs: Any) -> None:
         self._envs.close()

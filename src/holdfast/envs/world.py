@@ -2,6 +2,7 @@
 
 After a step that ended an episode, `obs` is already the first observation of the next one and the last
 observation of the old one is kept in `info["final_obs"]`; a policy therefore sees every first observation.
+Where actions are masked, `info["action_mask"]` says which are legal on `obs`, after a reset and after a step.
 Rows whose transition is junk (a NEXT_STEP reset in progress, an agent that has left) are false in
 `info["valid"]`.
 """
@@ -17,7 +18,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from holdfast.errors import NonFiniteError
-from holdfast.spec import WorldSpec
+from holdfast.spec import WorldSpec, keys
 
 
 @dataclass
@@ -31,6 +32,8 @@ class Buffers:
     truncated: np.ndarray
     valid: np.ndarray
     actions: np.ndarray
+    action_mask: np.ndarray  # true: legal on obs. No entries where the world does not mask
+    final_action_mask: np.ndarray  # the same of final_obs
 
     @staticmethod
     def layout(spec: WorldSpec) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -43,6 +46,8 @@ class Buffers:
             "truncated": ((), "bool"),
             "valid": ((), "bool"),
             "actions": (spec.actions.shape, spec.actions.dtype),
+            "action_mask": ((spec.mask_size,), "bool"),
+            "final_action_mask": ((spec.mask_size,), "bool"),
         }
 
     @classmethod
@@ -93,7 +98,7 @@ class World(gymnasium.vector.VectorEnv):
         b.rewards[:], b.terminated[:], b.truncated[:], b.valid[:] = 0.0, False, False, True
         self._reset(seed)
         self._check_finite()
-        return b.obs, {}
+        return b.obs, ({keys.ACTION_MASK: b.action_mask} if b.action_mask.size else {})
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         b = self.buffers
@@ -102,15 +107,18 @@ class World(gymnasium.vector.VectorEnv):
         self.steps += 1
         self._step()
         self._check_finite()
-        return b.obs, b.rewards, b.terminated, b.truncated, {"final_obs": b.final_obs, "valid": b.valid}
+        info = {"final_obs": b.final_obs, "valid": b.valid}
+        if b.action_mask.size:
+            info |= {keys.ACTION_MASK: b.action_mask, "final_action_mask": b.final_action_mask}
+        return b.obs, b.rewards, b.terminated, b.truncated, info
 
     @abstractmethod
     def _reset(self, seed: int) -> None:
-        """Write the first observation of every slot into `buffers.obs`."""
+        """Write the first observation of every slot into `buffers.obs`, and its mask."""
 
     @abstractmethod
     def _step(self) -> None:
-        """Apply `buffers.actions`; write every other array. Rows that end an episode also get `final_obs`."""
+        """Apply `buffers.actions`; write every other array. Rows that end an episode also get the final ones."""
 
     def _check_finite(self) -> None:
         """NaN or Inf stops the run at the step that made it, with its origin."""

@@ -19,7 +19,7 @@ from holdfast.config.settings import EnvSettings
 from holdfast.envs import describe, make_world
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.policies import Policy, Sampling, make_policy
-from holdfast.rollout import Episode, EpisodeTracker
+from holdfast.rollout import Episode, EpisodeTracker, arrivals, first_arrivals
 from holdfast.spec import WorldSpec, keys
 
 MOST_ENVS = 256
@@ -102,9 +102,7 @@ def evaluate(
             counts = np.zeros(world.num_slots, np.int64)
             began = np.zeros(world.num_slots, np.int64)  # step at which each slot's episode began
             tracker = EpisodeTracker(world.num_slots)
-            obs, _ = world.reset(seed=seed)
-            rewards = np.zeros(world.num_slots, np.float32)
-            terminated, truncated = rewards == 0, rewards != 0
+            arrived = first_arrivals(*world.reset(seed=seed))
             for step in itertools.count():
                 if counts.min() >= per_slot:
                     break
@@ -114,17 +112,10 @@ def evaluate(
                         f"{env.name}: the episode of slot {endless.argmax()} has not ended after {max_steps:,} steps.\n"
                         "Give the world a time limit, or allow longer episodes with --max-steps."
                     )
-                td = TensorDict(
-                    {
-                        keys.OBS: torch.from_numpy(obs),
-                        keys.REWARDS: torch.from_numpy(rewards),
-                        keys.DONES: torch.from_numpy(terminated),
-                        keys.TRUNCATEDS: torch.from_numpy(truncated),
-                    },
-                    batch_size=[world.num_slots],
-                )
+                td = TensorDict({k: torch.from_numpy(x) for k, x in arrived.items()}, batch_size=[world.num_slots])
                 actions = policy(td)[keys.ACTIONS].numpy()
                 obs, rewards, terminated, truncated, info = world.step(actions)
+                arrived = arrivals(obs, rewards, terminated, truncated, info)
                 for episode in tracker.step(rewards, terminated | truncated, info["valid"]):
                     if counts[episode.slot] < per_slot:
                         finished.append(episode)

@@ -14,6 +14,9 @@ from torch import Tensor
 
 from holdfast.spec import ActionSpec, BoxActions, DiscreteActions, MultiDiscreteActions
 
+ILLEGAL = -1e9  # probability exactly 0, and finite: 0 x log 0 in the entropy stays 0
+SHORTEST_WAIT = torch.finfo(torch.float32).tiny
+
 
 @dataclass
 class Sampling:
@@ -21,6 +24,11 @@ class Sampling:
 
     greedy: bool = False
     generator: torch.Generator | None = None
+
+
+def only_legal(params: Tensor, mask: Tensor) -> Tensor:
+    """params [..., num_params] of choices, with those that mask [..., num_params] calls illegal out of reach of draws and gradients."""
+    return params.where(mask != 0, ILLEGAL)
 
 
 class ActionDistribution(ABC):
@@ -50,7 +58,8 @@ class Categorical(ActionDistribution):
         if how.greedy:
             return params.argmax(-1)
         # argmax(p / Exp(1)) draws from p: one pass, no cumulative sum, works on any device.
-        waiting = torch.empty_like(params).exponential_(generator=how.generator)
+        # A wait of 0 would make 0 / 0 of an impossible choice, and NaN wins every argmax.
+        waiting = torch.empty_like(params).exponential_(generator=how.generator).clamp_(min=SHORTEST_WAIT)
         return (params.softmax(-1) / waiting).argmax(-1)
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:

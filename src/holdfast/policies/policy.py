@@ -17,7 +17,7 @@ import torch
 from tensordict import TensorDictBase
 from torch import Tensor, nn
 
-from holdfast.policies.actions import Sampling, distribution_for
+from holdfast.policies.actions import Sampling, distribution_for, only_legal
 from holdfast.recurrence import Memory, State
 from holdfast.spec import WorldSpec, keys
 
@@ -48,6 +48,7 @@ class Policy(nn.Module):
         self.distribution = distribution_for(spec.actions)
         self.sampling = Sampling()
         self._memory: Memory | None = None
+        self._mask_was_used = False
 
     # ------------------------------------------------------------------------------- for subclasses to write
 
@@ -65,7 +66,10 @@ class Policy(nn.Module):
 
         Rewards, dones and truncateds are always stored.
         """
-        return {keys.OBS: (self.spec.obs.shape, self.spec.obs.dtype)}
+        stored: dict[str, tuple[tuple[int, ...], str]] = {keys.OBS: (self.spec.obs.shape, self.spec.obs.dtype)}
+        if self.spec.mask_size:
+            stored[keys.ACTION_MASK] = ((self.spec.mask_size,), "bool")
+        return stored
 
     def absorb(self, obs: Tensor) -> None:
         """Move running statistics with observations [N, ...]. Called between batches only, so that replay parity holds."""
@@ -81,7 +85,16 @@ class Policy(nn.Module):
             state = self.initial_state(td.batch_size[0])
         if state is not None:
             td = with_state(td, state, keys.START_STATE)
-        return super().__call__(td, state, action)
+        if not self.spec.mask_size:
+            return super().__call__(td, state, action)
+        self._mask_was_used = False
+        out = super().__call__(td, state, action)
+        if not self._mask_was_used:
+            raise RuntimeError(
+                f"{type(self).__name__}.forward ignored the action mask of {self.spec.name}: "
+                "pass the logits through self.only_legal(td, logits) before anything is drawn or scored."
+            )
+        return out
 
     def forward(self, td: TensorDictBase, state: State | None = None, action: Tensor | None = None) -> TensorDictBase:
         """td [B] or [B, T] with the keys of `spec.keys`; writes the outputs into it and returns it."""
@@ -89,6 +102,7 @@ class Policy(nn.Module):
         td = with_shape_keys(td, call)
         params, values, final = self.unroll(time_major(td), call.first, call.start)
         self._close(call, final)
+        params = self.only_legal(time_major(td), params)
         if action is None:
             action = self.distribution.sample(params, self.sampling)
             td.set(keys.ACTIONS, batch_major(action, td))
@@ -99,6 +113,13 @@ class Policy(nn.Module):
         td.set(keys.VALUES, batch_major(values, td))
         td.set(keys.FULL_LOG_PROBS, batch_major(self.distribution.full_log_probs(params), td))
         return td if call.slots is not None else with_state(td, final, keys.FINAL_STATE)
+
+    def only_legal(self, td: TensorDictBase, params: Tensor) -> Tensor:
+        """Choices that td's action mask forbids get probability 0; params [..., P] in the axes of td, or those flattened."""
+        if not self.spec.mask_size:
+            return params
+        self._mask_was_used = True
+        return only_legal(params, td[keys.ACTION_MASK].reshape(params.shape))
 
     def _open(self, td: TensorDictBase) -> Call:
         """Read episode starts and the start state: from the td in a pure call, from memory when acting."""
@@ -113,6 +134,11 @@ class Policy(nn.Module):
                     f"the policy was called without {key!r}: it says which observations open a new episode. "
                     "Give zeros if none does."
                 )
+        if self.spec.mask_size and keys.ACTION_MASK not in td:
+            raise KeyError(
+                f"the policy was called without {keys.ACTION_MASK!r} [..., {self.spec.mask_size}]: "
+                f"{self.spec.name} masks actions, and get_agent_experience_spec must list the mask to have it stored."
+            )
         arrived = (td[keys.DONES] != 0) | (td[keys.TRUNCATEDS] != 0)
         first = arrived.reshape(B, T).transpose(0, 1)
         if self.memory_scope == "lifetime":

@@ -17,6 +17,7 @@ from torch import Tensor
 from holdfast.envs import World
 from holdfast.policies import Policy
 from holdfast.ppo import Experience
+from holdfast.rollout.arrivals import arrivals, first_arrivals
 from holdfast.rollout.episodes import Episode, EpisodeTracker
 from holdfast.rollout.replay import value_of
 from holdfast.spec import keys
@@ -43,10 +44,9 @@ class Collector:
 
     def start(self, seed: int) -> None:
         """Reset every world and every memory. All first observations open an episode."""
-        obs, _ = self.world.reset(seed=seed)
+        arrived = first_arrivals(*self.world.reset(seed=seed))
         self.policy.reset_memory()
-        nothing = np.zeros(self.world.num_slots, np.float32)
-        self._arrive(0, obs, nothing, nothing == 0, nothing != 0, None)
+        self.experience.write_arrival(0, arrived)
 
     @torch.no_grad()
     def collect(self) -> Rollout:
@@ -69,8 +69,9 @@ class Collector:
             acted = perf_counter()
             obs, rewards, terminated, truncated, info = self.world.step(actions)
             answered = perf_counter()
-            self._arrive(t + 1, obs, rewards, terminated, truncated, info["valid"])
-            self._value_cut_episodes(t + 1, info["final_obs"], terminated, truncated, info["valid"])
+            answer = arrivals(obs, rewards, terminated, truncated, info)
+            experience.write_arrival(t + 1, answer, valid=info["valid"])
+            self._value_cut_episodes(t + 1, terminated, truncated, info)
             episodes += self.episodes.step(rewards, terminated | truncated, info["valid"])
             world_s += answered - acted
             inference_s += (acted - began) + (perf_counter() - answered)
@@ -80,28 +81,18 @@ class Collector:
         first = experience.whole().first
         return Rollout(episodes, world_s, inference_s, float(first.float().mean()), self._memory_norm())
 
-    def _arrive(
-        self,
-        t: int,
-        obs: np.ndarray,
-        rewards: np.ndarray,
-        terminated: np.ndarray,
-        truncated: np.ndarray,
-        valid: np.ndarray | None,
-    ) -> None:
-        arrived = {keys.OBS: obs, keys.REWARDS: rewards, keys.DONES: terminated, keys.TRUNCATEDS: truncated}
-        self.experience.write_arrival(t, arrived, valid=valid)
-
     def _value_cut_episodes(
-        self, t: int, final_obs: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, valid: np.ndarray
+        self, t: int, terminated: np.ndarray, truncated: np.ndarray, info: dict[str, np.ndarray]
     ) -> None:
         """A truncated episode's value goes on: V(final observation), seen with the memory of the episode that was cut."""
-        cut = truncated & ~terminated & valid
+        cut = truncated & ~terminated & info["valid"]
         if not cut.any():
             return
         rows = torch.from_numpy(np.flatnonzero(cut)).to(self.experience.device)
         arrived = self.experience.arrival(t, rows)
-        arrived[keys.OBS] = torch.from_numpy(final_obs[cut]).to(self.experience.device)
+        for key, final in ((keys.OBS, "final_obs"), (keys.ACTION_MASK, "final_action_mask")):
+            if key in arrived:
+                arrived[key] = torch.from_numpy(info[final][cut]).to(self.experience.device)
         for key in (keys.DONES, keys.TRUNCATEDS):
             arrived[key] = torch.zeros_like(arrived[key])  # the final observation opens no episode
         values = value_of(self.policy, arrived, self.policy.memory.read(rows))

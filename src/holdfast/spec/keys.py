@@ -1,7 +1,7 @@
 """The names under which tensors travel in a TensorDict: the one place they are spelt.
 
-Everything that *arrives with* an observation (reward, dones, truncateds) describes the step that led to it,
-so `dones | truncateds` at row t says that observation t opens a new episode. DESIGN calls that `first`.
+Everything that *arrives with* an observation (reward, dones, truncateds) describes the step that led to it (the action
+mask: the one that may follow), so `dones | truncateds` at row t says that observation t opens a new episode. DESIGN calls that `first`.
 """
 
 # in: what a policy is given
@@ -9,6 +9,7 @@ OBS = "env_obs"
 REWARDS = "rewards"
 DONES = "dones"
 TRUNCATEDS = "truncateds"
+ACTION_MASK = "action_mask"  # bool per choice: legal now; where the world's actions are masked
 SLOT_START = "training_env_id_start"  # slot number of row 0; rows are consecutive slots
 SLOT_IDS = "slot_ids"  # slot number of every row; wins over SLOT_START
 

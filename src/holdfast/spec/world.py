@@ -77,10 +77,16 @@ class DiscreteObs:
 
 @dataclass(frozen=True)
 class DiscreteActions:
-    """One choice out of named actions: int64, shape ()."""
+    """One choice out of named actions: int64, shape (). masked: with each observation the world says which are legal."""
 
     names: tuple[str, ...]
+    masked: bool = False
     dtype = "int64"
+
+    @property
+    def mask_sizes(self) -> tuple[int, ...]:
+        """Entries of an action mask (bool, true: legal) for each choice to be made; () where nothing is ever illegal."""
+        return (len(self.names),) if self.masked else ()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -92,7 +98,13 @@ class MultiDiscreteActions:
     """Several choices at once: int64, shape (len(sizes),)."""
 
     sizes: tuple[int, ...]
+    masked: bool = False  # as in DiscreteActions
     dtype = "int64"
+
+    @property
+    def mask_sizes(self) -> tuple[int, ...]:
+        """As in DiscreteActions; a mask has all entries of the first choice, then all of the second, and so on."""
+        return self.sizes if self.masked else ()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -106,6 +118,7 @@ class BoxActions:
     low: tuple[float, ...]
     high: tuple[float, ...]
     dtype = "float32"
+    mask_sizes = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -124,6 +137,11 @@ class WorldSpec:
     obs: ObsSpec
     actions: ActionSpec
     agents_per_env: int
+
+    @property
+    def mask_size(self) -> int:
+        """Entries of the action mask that arrives with each observation; 0: the world does not mask."""
+        return sum(self.actions.mask_sizes)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for a checkpoint; `from_json` reads it back."""

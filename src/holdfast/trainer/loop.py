@@ -20,7 +20,7 @@ from holdfast.errors import SettingsError
 from holdfast.policies import Policy, make_policy
 from holdfast.ppo import Experience
 from holdfast.recurrence import keep_freed_memory
-from holdfast.rollout import Collector, Rollout
+from holdfast.rollout import Collector, Rollout, check_experience_spec
 from holdfast.spec import WorldSpec, keys
 from holdfast.trainer.learner import Learner, Update
 from holdfast.trainer.progress import make_progress
@@ -48,6 +48,7 @@ def train(settings: Settings) -> TrainResult:
     _set_up_torch(settings)
     policy = make_policy(settings.policy, spec).to(settings.device)
     policy.sampling.generator = torch.Generator(settings.device).manual_seed(settings.seed)
+    check_experience_spec(policy)
     torch.set_num_threads(settings.trainer.threads or threads_that_pay(policy, plan))
     with (
         make_world(settings.env, settings.trainer.num_workers) as world,
