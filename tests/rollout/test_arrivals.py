@@ -1,0 +1,139 @@
+"""What arrives with an observation stays with it: stored, replayed and bootstrapped."""
+
+import pytest
+import torch
+
+from holdfast.config import plan_batches
+from holdfast.config.settings import TrainerSettings
+from holdfast.errors import HoldfastError
+from holdfast.policies import BoxPolicy
+from holdfast.ppo import Experience
+from holdfast.rollout import Collector, check_experience_spec, score, value_of
+from holdfast.spec import keys
+from holdfast.trainer.learner import Learner
+from support.policies import MASKED, VECTOR, make
+from support.worlds import ScriptedWorld
+
+
+def set_up(policy, num_slots=4, end_rate=0.3, **options):
+    trainer = TrainerSettings(**{"horizon": 5, "batch_size": 60, "minibatch_size": 20, **options})
+    plan = plan_batches(trainer, num_slots)
+    actions = policy.spec.actions
+    experience = Experience(
+        {**policy.get_agent_experience_spec(), keys.ACTIONS: (actions.shape, actions.dtype)},
+        num_slots,
+        plan.horizon,
+        plan.segments_per_slot,
+        policy.state_shapes,
+        burn_in=trainer.burn_in,
+        poison=True,
+    )
+    collector = Collector(ScriptedWorld(policy.spec, num_slots, end_rate), policy, experience)
+    collector.start(0)
+    return collector, experience, Learner(policy, trainer, plan, torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("name", ["box-masked", "new-lstm-policy-masked"])
+def test_each_row_holds_the_mask_its_action_was_drawn_under(name):
+    policy = make(name)
+    collector, experience, _ = set_up(policy)
+    for rollout in range(3):
+        collector.collect()
+        R = experience.num_rows
+        shown = [torch.from_numpy(mask) for mask in collector.world.masks[rollout * R : (rollout + 1) * R]]
+        whole = experience.whole()
+        masks = whole.arrivals[keys.ACTION_MASK]
+        assert masks.dtype == torch.bool
+        assert torch.equal(masks, torch.stack(shown))
+        chosen = whole.actions.reshape(R, 4, -1)
+        for i, part in enumerate(masks.split(list(policy.spec.actions.mask_sizes), -1)):
+            assert part.gather(-1, chosen[..., i, None]).all()
+
+
+@pytest.mark.parametrize("wrong", ["all legal", "one step late", "other slot"])
+def test_the_measure_of_parity_sees_a_wrong_mask(wrong):
+    policy = make("box-masked")
+    collector, experience, _ = set_up(policy)
+    collector.collect()
+    whole = experience.whole()
+    right = whole.arrivals[keys.ACTION_MASK]
+    mask = {
+        "all legal": torch.ones_like(right),
+        "one step late": right.roll(1, 0),
+        "other slot": right.roll(1, 1),
+    }[wrong]
+
+    def worst(mask):
+        scored = score(policy, {**whole.arrivals, keys.ACTION_MASK: mask}, whole.start_state, whole.actions)
+        return float((scored[keys.LOG_PROB] - whole.log_prob).abs().max().detach())
+
+    assert worst(right) <= 1e-5
+    assert worst(mask) > 0.1
+
+
+class ReadsMasks(BoxPolicy):
+    """Its value is a number that names the mask it saw."""
+
+    def unroll(self, td, first, start):
+        params, values, final = super().unroll(td, first, start)
+        weights = 2.0 ** torch.arange(self.spec.mask_size)
+        return params, (td[keys.ACTION_MASK].float() * weights).sum(-1) + 0 * values, final
+
+
+def test_a_cut_episode_is_valued_with_the_mask_of_its_last_observation():
+    torch.manual_seed(0)
+    policy = ReadsMasks(MASKED)
+    collector, experience, _ = set_up(policy, end_rate=0.6)
+    step, expected = collector.world.step, {}
+
+    def recording_step(actions):
+        out = step(actions)
+        weights = 2.0 ** torch.arange(7)
+        finals = (torch.from_numpy(out[4]["final_action_mask"].copy()).float() * weights).sum(-1)
+        for slot in range(4):
+            if out[3][slot] and not out[2][slot]:
+                expected[collector.world.steps, slot] = float(finals[slot])
+        return out
+
+    collector.world.step = recording_step
+    collector.collect()
+    values = experience.outcomes()["final_values"]
+    assert len(expected) > 3
+    assert {place: float(values[place[0] - 1, place[1]]) for place in expected} == expected
+    bootstrap = experience.outcomes()["values"][-1]
+    last = value_of(policy, experience.arrival(experience.num_rows), policy.memory.read(torch.arange(4)))
+    assert torch.equal(bootstrap, last)
+    weights = 2.0 ** torch.arange(7)
+    assert torch.equal(bootstrap, (torch.from_numpy(collector.world.masks[-1]).float() * weights).sum(-1))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"burn_in": 3}, {"burn_in": 8}, {"start_states": "refreshed"}, {"start_states": "zeros"}],
+    ids=str,
+)
+@pytest.mark.parametrize("name", ["box-masked", "new-lstm-policy-masked"])
+def test_learning_from_masked_actions(name, options):
+    policy = make(name)
+    collector, experience, learner = set_up(policy, update_epochs=3, **options)
+    for _ in range(2):
+        collector.collect()
+        learned = learner.update(experience, progress=0.0)
+        assert all(value == value for value in learned.metrics.values())
+        if options.get("start_states") != "zeros":
+            assert learned.parity.max_log_ratio <= 1e-5
+        assert 0 < learned.metrics["entropy"] < 1.6  # half of all choices are illegal; all legal it would be log 12
+
+
+class Wants(BoxPolicy):
+    def get_agent_experience_spec(self):
+        return {**super().get_agent_experience_spec(), "last_teammate": ((2,), "float32")}
+
+
+def test_a_policy_that_wants_what_no_world_supplies_is_refused():
+    with pytest.raises(HoldfastError) as caught:
+        check_experience_spec(Wants(VECTOR))
+    words = ("Wants", "'last_teammate'", "vector", "env_obs, rewards, dones, truncateds", "action_mask: only where")
+    assert all(word in str(caught.value) for word in words)
+    check_experience_spec(make("box"))
+    check_experience_spec(make("box-masked"))
