@@ -12,7 +12,9 @@ def test_one_row_per_cell_shape_and_rate(monkeypatch):
     rows = recurrence.measure_core(threads=1, repeats=1)
     assert torch.get_num_threads() == before
     assert [(row["cell"], row["T"], row["done_rate"]) for row in rows] == [
-        (cell, T, rate) for cell, T in (("lstm", 6), ("lstm", 4), ("gru", 6)) for rate in (0.001, 0.01, 0.1)
+        (cell, T, rate)
+        for cell, T in (("lstm", 6), ("lstm", 4), ("gru", 6), ("mingru", 6))
+        for rate in (0.001, 0.01, 0.1)
     ]
     for row in rows:
         assert set(row) == KEYS

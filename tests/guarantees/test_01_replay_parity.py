@@ -69,7 +69,7 @@ def test_wiped_memory_replays_as_it_was_lived():
     assert max(worst_difference(policy, experience, torch.arange(6))) <= LIMIT
 
 
-@pytest.mark.parametrize("core", ["lstm", "gru"])
+@pytest.mark.parametrize("core", ["lstm", "gru", "mingru"])
 def test_memory_kept_across_episodes_on_purpose_replays_as_it_was_lived(core):
     policy = make("box", core)
     policy.memory_scope = "lifetime"

@@ -107,7 +107,7 @@ def test_acting_forgets_exactly_the_slots_that_ended(name, core, flag, dtype):
         assert not torch.allclose(out[keys.VALUES][slot], clean[keys.VALUES][slot], atol=1e-4)
 
 
-@pytest.mark.parametrize("core", ["lstm", "gru"])
+@pytest.mark.parametrize("core", ["lstm", "gru", "mingru"])
 def test_lifetime_memory_is_kept_on_purpose_only(core):
     policy = make("box", core)
     arrivals = random_arrivals(policy.spec, 2, 2, seed=1, end_rate=0.0)

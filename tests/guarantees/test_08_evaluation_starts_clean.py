@@ -38,7 +38,7 @@ def _registered():
     gymnasium.registry.pop("SameEveryTime-v0")
 
 
-@pytest.mark.parametrize("core", ["lstm", "gru"])
+@pytest.mark.parametrize("core", ["lstm", "gru", "mingru"])
 def test_later_episodes_equal_the_first(core):
     env = GymEnv(name="gym:SameEveryTime-v0", num_envs=1)
     torch.manual_seed(1)

@@ -26,7 +26,7 @@ def collector_for(policy, num_slots, horizon, end_rate):
     return Collector(world, policy, experience), experience, world
 
 
-@pytest.mark.parametrize("core", ["lstm", "gru"])
+@pytest.mark.parametrize("core", ["lstm", "gru", "mingru"])
 @settings(max_examples=15, deadline=None)
 @given(
     num_slots=st.integers(1, 4),
@@ -52,7 +52,7 @@ def test_the_policy_sees_what_the_world_showed_and_nothing_else(core, num_slots,
             assert not (seen[step][slot] == torch.from_numpy(final)).all()
 
 
-@pytest.mark.parametrize("core", ["lstm", "gru"])
+@pytest.mark.parametrize("core", ["lstm", "gru", "mingru"])
 @settings(max_examples=15, deadline=None)
 @given(num_slots=st.integers(1, 4), horizon=st.integers(1, 6), seed=st.integers(0, 99))
 def test_truncation_bootstraps_from_the_cut_episodes_memory(core, num_slots, horizon, seed):

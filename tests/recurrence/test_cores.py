@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from holdfast.recurrence import GRU, LSTM, Memoryless, make_core
+from holdfast.recurrence import GRU, LSTM, Memoryless, MinGRU, make_core
 
 
 def test_make_core_by_name():
-    for kind, cls, leaves in (("lstm", LSTM, 2), ("gru", GRU, 1), ("none", Memoryless, 0)):
+    for kind, cls, leaves in (("lstm", LSTM, 2), ("gru", GRU, 1), ("mingru", MinGRU, 1), ("none", Memoryless, 0)):
         core = make_core(kind, 3, 4, 2)
         assert type(core) is cls
         assert (core.input_size, core.hidden_size, core.num_layers) == (3, 4, 2)
@@ -17,11 +17,11 @@ def test_make_core_by_name():
 
 
 def test_an_unknown_core_is_named_with_those_there_are():
-    with pytest.raises(ValueError, match="'lstn' is not known; there are lstm, gru, none"):
+    with pytest.raises(ValueError, match="'lstn' is not known; there are lstm, gru, mingru, none"):
         make_core("lstn", 3, 4, 2)
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru", "none"])
+@pytest.mark.parametrize("kind", ["lstm", "gru", "mingru", "none"])
 @pytest.mark.parametrize(
     ("sizes", "name"), [((0, 4, 1), "input_size"), ((3, 0, 1), "hidden_size"), ((3, 4, 0), "num_layers")]
 )
@@ -40,12 +40,27 @@ def test_first_parameters(cell, bias):
             torch.testing.assert_close(parameter.t() @ parameter, torch.eye(6))
 
 
+def test_first_parameters_of_a_mingru():
+    core = MinGRU(6, 6, 2)
+    assert [(name, list(p.shape)) for name, p in core.named_parameters()] == [
+        ("weight_l0", [12, 6]),
+        ("bias_l0", [12]),
+        ("weight_l1", [12, 6]),
+        ("bias_l1", [12]),
+    ]
+    for layer in range(2):
+        weight, bias = core.weights(layer)
+        for half in weight.chunk(2):
+            torch.testing.assert_close(half.t() @ half, torch.eye(6))
+        assert bias.tolist() == [-1.0] * 6 + [0.0] * 6
+
+
 def test_state_follows_the_parameters():
     core = LSTM(3, 4, 1).double()
     assert core.initial_state(2)[0].dtype == torch.float64
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru", "none"])
+@pytest.mark.parametrize("kind", ["lstm", "gru", "mingru", "none"])
 def test_wrong_shapes_are_named(kind):
     core = make_core(kind, 3, 4, 2)
     x, state, first = torch.zeros(5, 2, 3), core.initial_state(2), torch.zeros(5, 2)
@@ -79,7 +94,7 @@ def test_memoryless_sees_one_step_at_a_time():
     assert torch.equal(core(changed, (), first)[0][3:], y[3:])
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru", "none"])
+@pytest.mark.parametrize("kind", ["lstm", "gru", "mingru", "none"])
 def test_inside_a_compiled_caller(kind):
     core = make_core(kind, 3, 4, 2)
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from holdfast.recurrence import GRU, LSTM, masked_loop
+from holdfast.recurrence import GRU, LSTM, MinGRU, masked_loop
 from holdfast.recurrence.recurrent import Recurrent
 
 
@@ -16,7 +16,7 @@ class FusedGRU(GRU):
     unroll = Recurrent.unroll
 
 
-CELLS = (LSTM, GRU, FusedGRU)
+CELLS = (LSTM, GRU, FusedGRU, MinGRU)
 SIZES = st.tuples(*(st.integers(1, n) for n in (12, 6, 5, 6, 3)))  # T, B, I, H, L
 # how often episodes open: never, rarely, often, nearly always, always
 RATES = st.sampled_from([0.0, 0.05, 0.3, 0.8, 1.0])

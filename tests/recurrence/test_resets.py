@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.recurrence import GRU, LSTM
+from holdfast.recurrence import GRU, LSTM, MinGRU
 from holdfast.recurrence.recurrent import Recurrent
 
 
@@ -15,7 +15,7 @@ class FusedGRU(GRU):
     unroll = Recurrent.unroll
 
 
-CELLS = (LSTM, GRU, FusedGRU)
+CELLS = (LSTM, GRU, FusedGRU, MinGRU)
 T, B, I, H, L = 10, 5, 3, 6, 2
 
 
@@ -172,10 +172,12 @@ def test_arguments_are_left_alone(cell):
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_the_final_state_is_not_a_view_of_the_output(cell):
-    core, x, state, first = make_case(cell)
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_final_state_is_not_a_view_of_the_output(cell, layers):
+    core = cell(I, H, layers)
+    _, x, _, first = make_case(cell)
     with torch.no_grad():
-        y, final = core(x[:1], state, first[:1])
+        y, final = core(x[:1], core.initial_state(B), first[:1])
         kept = y.clone()
         for leaf in final:
             leaf.zero_()

@@ -69,8 +69,9 @@ def make(name: str, core: str = "lstm", layers: int = 2, seed: int = 0) -> Polic
 
 HAND_WRITTEN = ("new-lstm-policy", "new-lstm-policy-masked")
 EVERY_POLICY = ("fast", "box", "box-symbols", "box-reals", "box-mixed", "box-masked", *HAND_WRITTEN)
+CELLS = ("lstm", "gru", "mingru")
 # The hand-written one fixes its cell in its text; every other policy takes any.
-EVERY_POLICY_AND_CELL = [(p, c) for p in EVERY_POLICY for c in ("lstm", "gru") if p not in HAND_WRITTEN or c == "lstm"]
+EVERY_POLICY_AND_CELL = [(p, c) for p in EVERY_POLICY for c in CELLS if p not in HAND_WRITTEN or c == "lstm"]
 
 
 def random_obs(spec: WorldSpec, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:

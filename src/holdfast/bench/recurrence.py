@@ -9,12 +9,14 @@ import torch
 from torch import nn
 
 from holdfast.bench.timing import interleaved
-from holdfast.recurrence import GRU, LSTM, keep_freed_memory, masked_loop
+from holdfast.recurrence import GRU, LSTM, MinGRU, keep_freed_memory, masked_loop
 
 Shape = tuple[int, int, int, int, int]  # T, B, I, H, L
 
 LSTM_SHAPES: tuple[Shape, ...] = ((64, 64, 128, 128, 2), (128, 32, 64, 64, 1), (16, 256, 128, 128, 1))
 GRU_SHAPES = LSTM_SHAPES[:1]
+# core and floor; torch has no minGRU
+CELLS = {"lstm": (LSTM, nn.LSTM), "gru": (GRU, nn.GRU), "mingru": (MinGRU, nn.GRU)}
 DONE_RATES = (0.001, 0.01, 0.1)
 NUM_PATTERNS = 3  # where resets fall matters, so each rate is a mean over patterns drawn from fixed seeds
 
@@ -31,7 +33,7 @@ def measure_core(threads: int, repeats: int) -> list[dict[str, Any]]:
     try:
         return [
             measure_shape(cell, shape, done_rate, repeats)
-            for cell, shapes in (("lstm", LSTM_SHAPES), ("gru", GRU_SHAPES))
+            for cell, shapes in (("lstm", LSTM_SHAPES), ("gru", GRU_SHAPES), ("mingru", GRU_SHAPES))
             for shape in shapes
             for done_rate in DONE_RATES
         ]
@@ -41,9 +43,7 @@ def measure_core(threads: int, repeats: int) -> list[dict[str, Any]]:
 
 def measure_shape(cell: str, shape: Shape, done_rate: float, repeats: int) -> dict[str, Any]:
     T, B, I, H, L = shape
-    core = (LSTM if cell == "lstm" else GRU)(I, H, L)
-    floor = (nn.LSTM if cell == "lstm" else nn.GRU)(I, H, L)
-    floor.load_state_dict(core.state_dict())
+    core, floor = (kind(I, H, L) for kind in CELLS[cell])
     times = [time_pattern(core, floor, shape, done_rate, seed, repeats) for seed in range(NUM_PATTERNS)]
     ms, ms_floor, loop_ratio = (mean(column) for column in zip(*times, strict=True))
     return {
@@ -62,7 +62,7 @@ def measure_shape(cell: str, shape: Shape, done_rate: float, repeats: int) -> di
 
 
 def time_pattern(
-    core: LSTM | GRU, floor: nn.Module, shape: Shape, done_rate: float, seed: int, repeats: int
+    core: LSTM | GRU | MinGRU, floor: nn.Module, shape: Shape, done_rate: float, seed: int, repeats: int
 ) -> tuple[float, float, float]:
     """Milliseconds of core and floor on one pattern of resets, and the masked loop by the floor.
 

@@ -136,7 +136,7 @@ EnvSettings = Annotated[
 class PolicySection(Section):
     """What every agent understands. None means: the agent's own size."""
 
-    core: Literal["lstm", "gru", "none"] = Field(
+    core: Literal["lstm", "gru", "mingru", "none"] = Field(
         default="lstm", description="the recurrent cell; none is a memoryless control"
     )
     hidden: int | None = Field(default=None, ge=1, le=8192, description="width of the memory (None: the agent's own)")

@@ -4,7 +4,19 @@ from holdfast.recurrence.core import Core, Memoryless, State
 from holdfast.recurrence.heap import keep_freed_memory
 from holdfast.recurrence.make import make_core
 from holdfast.recurrence.memory import Memory
+from holdfast.recurrence.mingru import MinGRU
 from holdfast.recurrence.oracle import masked_loop
 from holdfast.recurrence.recurrent import GRU, LSTM
 
-__all__ = ["GRU", "LSTM", "Core", "Memory", "Memoryless", "State", "keep_freed_memory", "make_core", "masked_loop"]
+__all__ = [
+    "GRU",
+    "LSTM",
+    "Core",
+    "Memory",
+    "Memoryless",
+    "MinGRU",
+    "State",
+    "keep_freed_memory",
+    "make_core",
+    "masked_loop",
+]

@@ -7,35 +7,53 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from holdfast.recurrence.core import State, as_mask
+from holdfast.recurrence.mingru import MinGRU
 from holdfast.recurrence.recurrent import GRU, LSTM
 
 
-def masked_loop(core: LSTM | GRU, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:
+def masked_loop(core: LSTM | GRU | MinGRU, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:
     """Same arguments and result as core(x, state, first): one layer and one step at a time, by autograd."""
-    step = lstm_step if isinstance(core, LSTM) else gru_step
+    step = mingru_step if isinstance(core, MinGRU) else lstm_step if isinstance(core, LSTM) else gru_step
     first = as_mask(first).unsqueeze(-1)
     finals = []
     for layer in range(core.num_layers):
-        w_ih, w_hh, b_ih, b_hh = core.weights()[4 * layer : 4 * layer + 4]
+        of_x, of_h = layer_weights(core, layer)
         leaves = tuple(leaf[layer] for leaf in state)
         outputs = []
-        for from_x, first_t in zip(linear(x, w_ih, b_ih).unbind(0), first.unbind(0), strict=True):
+        for from_x, first_t in zip(linear(x, *of_x).unbind(0), first.unbind(0), strict=True):
             leaves = tuple(torch.where(first_t, 0.0, leaf) for leaf in leaves)
-            leaves = step(from_x, linear(leaves[0], w_hh, b_hh), leaves)
+            leaves = step(from_x, leaves, *of_h)
             outputs.append(leaves[0])
         x = torch.stack(outputs)
         finals.append(leaves)
     return x, tuple(torch.stack(leaf) for leaf in zip(*finals, strict=True))
 
 
-def lstm_step(from_x: Tensor, from_h: Tensor, state: State) -> State:
-    i, f, g, o = (from_x + from_h).chunk(4, 1)
-    c = torch.sigmoid(f) * state[1] + torch.sigmoid(i) * torch.tanh(g)
+def layer_weights(core: LSTM | GRU | MinGRU, layer: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Weight and bias of x, weight and bias of h; a minGRU has none of h."""
+    if isinstance(core, MinGRU):
+        return core.weights(layer), ()
+    w_ih, w_hh, b_ih, b_hh = core.weights()[4 * layer : 4 * layer + 4]
+    return (w_ih, b_ih), (w_hh, b_hh)
+
+
+def lstm_step(from_x: Tensor, state: State, w_hh: Tensor, b_hh: Tensor) -> State:
+    h, c = state
+    i, f, g, o = (from_x + linear(h, w_hh, b_hh)).chunk(4, 1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
     return torch.sigmoid(o) * torch.tanh(c), c
 
 
-def gru_step(from_x: Tensor, from_h: Tensor, state: State) -> State:
-    (x_r, x_z, x_n), (h_r, h_z, h_n) = from_x.chunk(3, 1), from_h.chunk(3, 1)
+def gru_step(from_x: Tensor, state: State, w_hh: Tensor, b_hh: Tensor) -> State:
+    (h,) = state
+    (x_r, x_z, x_n), (h_r, h_z, h_n) = from_x.chunk(3, 1), linear(h, w_hh, b_hh).chunk(3, 1)
     z = torch.sigmoid(x_z + h_z)
     n = torch.tanh(x_n + torch.sigmoid(x_r + h_r) * h_n)
-    return ((1 - z) * n + z * state[0],)
+    return ((1 - z) * n + z * h,)
+
+
+def mingru_step(from_x: Tensor, state: State) -> State:
+    (h,) = state
+    gate, n = from_x.chunk(2, 1)
+    z = torch.sigmoid(gate)
+    return ((1 - z) * h + z * n,)
