@@ -189,7 +189,7 @@ def test_fast_has_the_published_sizes():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "whole"),
-    [("fast", True), ("box", True), ("new-lstm-policy", True), ("fast", False), ("box", False)],
+    [("fast", True), ("box", True), ("box-masked", True), ("new-lstm-policy", True), ("fast", False), ("box", False)],
 )
 def test_compiled_policies_give_the_same_outputs(name, whole):
     """torch.compile(policy), traced and differentiated whole; and policy.compile=true, compiled to machine code around the core."""
