@@ -14,9 +14,10 @@ from holdfast.config import Key, describe_keys, load_settings
 from holdfast.config.conflicts import NEEDS
 from holdfast.config.describe import Limits
 from holdfast.config.settings import (
+    AGENT_WORDS,
     ENVS_BY_NAME,
     ENVS_BY_PREFIX,
-    POLICIES_BY_NAME,
+    POLICIES_BY_KIND,
     EnvSettings,
     PolicySettings,
     Settings,
@@ -24,6 +25,7 @@ from holdfast.config.settings import (
 from holdfast.errors import SettingsError
 
 KEYS = describe_keys()
+PICKS = ("env.name", "policy.py_agent", "policy.agent")  # they choose which other keys there are
 WRONG = {
     "int": ["abc", "1.5", "on", "[1]", "{a: 1}", "", "nan", "1e400", "--1"],
     "float": ["abc", "on", "[1]", "", "nan", "inf", "1,5"],
@@ -38,11 +40,12 @@ WRONG = {
 def context(owner: str) -> list[str]:
     """The words that bring a world or an agent; without owner, a world that reads no settings file."""
     env = owner.replace("NAME", "X-v0").replace("MODULE", "some.module") if owner.startswith("env=") else "env=gym:X-v0"
-    return [env, owner] if owner.startswith("py_agent=") else [env]
+    agent = owner.replace("FILE.py:CLASS", "./mine.py:Mine")
+    return [env, agent] if owner.startswith(("py_agent=", "agent=")) else [env]
 
 
 def words_for(key: Key, text: str) -> list[str]:
-    picks_section = key.name in ("env.name", "policy.py_agent")
+    picks_section = key.name in PICKS
     return [*([] if picks_section else context(key.owner)), f"{key.name}={text}"]
 
 
@@ -61,7 +64,7 @@ def each(keys: list[Key]) -> pytest.MarkDecorator:
 
 NUMBERS = [key for key in KEYS if key.limits != Limits()]
 OWNED = [key for key in KEYS if key.owner]
-PLAIN = [key for key in KEYS if key.name not in ("env.name", "policy.py_agent", "run")]
+PLAIN = [key for key in KEYS if key.name not in (*PICKS, "run")]
 
 
 @each(KEYS)
@@ -145,7 +148,7 @@ def test_keys_are_complete():
     """As many keys as the schema has leaves, each described in a line."""
     settings = Settings()
     leaves = _leaves(settings.model_dump())
-    assert {key.name for key in describe_keys("memory", "fast")} == leaves
+    assert {key.name for key in describe_keys("memory", "plain")} == leaves
     assert all(key.description and "\n" not in key.description and key.allowed for key in KEYS)
 
 
@@ -162,7 +165,8 @@ def test_sections_are_listed_where_the_schema_unites_them():
     def union(alias) -> set[type]:
         return {typing.get_args(arm)[0] for arm in typing.get_args(typing.get_args(alias)[0])}
 
-    assert union(PolicySettings) == set(POLICIES_BY_NAME.values())
+    assert union(PolicySettings) == set(POLICIES_BY_KIND.values())
     assert union(EnvSettings) == {*ENVS_BY_NAME.values(), *ENVS_BY_PREFIX.values()}
-    for name, section in POLICIES_BY_NAME.items():
-        assert section.model_fields["py_agent"].default == name
+    for kind, word in AGENT_WORDS.items():
+        chosen = load_settings([word.replace("FILE.py:CLASS", "./mine.py:Mine")]).policy
+        assert type(chosen) is POLICIES_BY_KIND[kind]

@@ -228,7 +228,7 @@ def test_yaml_round_trip(words, tmp_path):
 
 def test_yaml_is_complete():
     text = settings_to_yaml(load_settings([]))
-    assert all(f"{key.name.rpartition('.')[2]}:" in text for key in describe_keys("memory", "fast"))
+    assert all(f"{key.name.rpartition('.')[2]}:" in text for key in describe_keys("memory", "plain"))
 
 
 @pytest.fixture(scope="module")

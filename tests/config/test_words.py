@@ -8,11 +8,11 @@ from holdfast.config import load_settings
 from holdfast.config.settings import (
     BoxPolicySettings,
     CollectEnv,
-    FastPolicy,
     GymEnv,
     GymVectorEnv,
     MemoryEnv,
     PettingZooEnv,
+    PlainPolicySettings,
 )
 
 
@@ -26,7 +26,7 @@ def test_the_seeds_command_line():
             "wandb=off",
         ]
     )
-    assert isinstance(settings.policy, FastPolicy)
+    assert isinstance(settings.policy, PlainPolicySettings)
     assert isinstance(settings.env, MemoryEnv)
     assert (settings.run, settings.wandb) == ("test_fast", "off")
     assert (settings.trainer.total_timesteps, settings.trainer.num_workers) == (5000, 2)

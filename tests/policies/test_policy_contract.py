@@ -69,7 +69,7 @@ def test_memory_interface(name):
     arrivals = random_arrivals(policy.spec, 2, 3, seed=0, end_rate=0.0)
     policy(step_td(arrivals, 0))
     memory = policy.get_memory()
-    assert [leaf.shape[:2] for leaf in memory] == [(2, 3)] * len(policy.state_shapes)
+    assert [leaf.shape[:2] for leaf in memory] == [(layers, 3) for layers, _ in policy.state_shapes]
     assert all((leaf != 0).any() for leaf in memory)
     policy.reset_memory()
     assert all((leaf == 0).all() for leaf in policy.get_memory())
@@ -164,7 +164,7 @@ def test_fast_sees_every_cell_of_its_window(window):
     cells = [(r, c) for r in range(window) for c in range(window) if (r << 4 | c) < 0xFE]
     tokens = torch.tensor([[[r << 4 | c, 4, 1]] for r, c in cells], dtype=torch.uint8)
     with torch.no_grad():
-        seen = policy.conv1(policy.grid(tokens)).flatten(1)
+        seen = policy.cnn1(policy.obs(tokens)).flatten(1)
     assert (seen.abs().sum(1) > 0).all()
     assert len(seen.unique(dim=0)) == len(cells)
 
@@ -172,24 +172,27 @@ def test_fast_sees_every_cell_of_its_window(window):
 def test_fast_has_the_published_sizes():
     policy = Fast(TOKENS)
     shapes = {name: tuple(p.shape) for name, p in policy.named_parameters()}
-    assert shapes["conv1.weight"] == (64, policy.grid.num_channels, 5, 5)
-    assert shapes["conv2.weight"] == (64, 64, 3, 3)
-    assert shapes["encoder1.weight"] == (128, 64)
-    assert shapes["encoder2.weight"] == (128, 128)
+    assert shapes["cnn1.weight"] == (64, policy.obs.num_channels, 5, 5)
+    assert shapes["cnn2.weight"] == (64, 64, 3, 3)
+    assert shapes["fc1.weight"] == (128, 64)
+    assert shapes["encoded_obs.weight"] == (128, 128)
     assert shapes["core.weight_hh_l1"] == (512, 128)
     assert "core.weight_hh_l2" not in shapes
-    assert shapes["critic1.weight"] == (1024, 128)
-    assert shapes["actor1.weight"] == (512, 128)
-    assert shapes["actor2.W"] == (512, 16)
-    assert shapes["action_embeddings.weight"] == (100, 16)
-    assert float(policy.action_embeddings.weight.abs().max()) == pytest.approx(0.1)
+    assert shapes["critic_1.weight"] == (1024, 128)
+    assert shapes["actor_1.weight"] == (512, 128)
+    assert shapes["action.W"] == (512, 16)
+    assert shapes["action_embeds.weight"] == (100, 16)
+    assert float(policy.action_embeds.weight.abs().max()) == pytest.approx(0.1)
     assert float(policy.core.bias_hh_l0.min()) == float(policy.core.bias_hh_l0.max()) == 1.0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "whole"),
-    [("fast", True), ("box", True), ("box-masked", True), ("new-lstm-policy", True), ("fast", False), ("box", False)],
+    [
+        *[("fast", True), ("box", True), ("box-masked", True), ("new-lstm-policy", True)],
+        *[("fast", False), ("box", False), ("agent=fast", False)],
+    ],
 )
 def test_compiled_policies_give_the_same_outputs(name, whole):
     """torch.compile(policy), traced and differentiated whole; and policy.compile=true, compiled to machine code around the core."""

@@ -52,7 +52,7 @@ def test_first_parameters_of_a_mingru():
         weight, bias = core.weights(layer)
         for half in weight.chunk(2):
             torch.testing.assert_close(half.t() @ half, torch.eye(6))
-        assert bias.tolist() == [-1.0] * 6 + [0.0] * 6
+        assert bias.tolist() == [0.0, -1.0, -2.0, -3.0, -4.0, -5.0] + [0.0] * 6
 
 
 def test_state_follows_the_parameters():

@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from tensordict import TensorDict
 
-from holdfast.policies import BoxPolicy, Fast, Policy
+from holdfast.config.settings import GRID_AGENTS
+from holdfast.policies import PY_AGENTS, BoxPolicy, ComponentPolicy, Policy
+from holdfast.policies.registry import read_graph
 from holdfast.spec import (
     BoxActions,
     BoxObs,
@@ -23,9 +25,9 @@ from support.new_lstm_policy import NewLSTMPolicy
 FEATURES = (
     Feature(0, "agent:group", 10.0),
     Feature(1, "episode_completion_pct", 255.0),
-    Feature(2, "last_action", 10.0, num_categories=5),
-    Feature(3, "vibe", 255.0, num_categories=4),
-    Feature(4, "tag", 10.0, num_categories=3),
+    Feature(2, "last_action", 10.0, ("noop", "move_north", "move_south", "move_west", "move_east")),
+    Feature(3, "vibe", 255.0, ("default", "up", "down", "odd")),
+    Feature(4, "tag", 10.0, ("agent", "wall", "mine")),
     Feature(5, "inv:heart", 256.0),
 )
 MOVES = DiscreteActions(("noop", "move_north", "move_south", "move_west", "move_east"))
@@ -42,9 +44,14 @@ MIXED = WorldSpec("mixed", BoxObs((434,), "float32", PARTS), DiscreteActions(("0
 def make(name: str, core: str = "lstm", layers: int = 2, seed: int = 0) -> Policy:
     torch.manual_seed(seed)
     small = {"hidden_size": 12, "num_layers": layers, "core": core, "encoder": [10], "heads": [8]}
+    grid = {"hidden_size": 16, "num_layers": layers, "core": core}
     match name:
-        case "fast":
-            policy = Fast(TOKENS, hidden_size=16, num_layers=layers, core=core)
+        case _ if name in GRID_AGENTS:
+            policy = PY_AGENTS[name](TOKENS, **grid)
+        case _ if name in GRAPHS:
+            policy = ComponentPolicy(TOKENS, read_graph(name.removeprefix("agent=")), name, **grid)
+        case "two-memories":
+            policy = ComponentPolicy(TOKENS, two_memories(), name, **grid)
         case "box":
             policy = BoxPolicy(VECTOR, **small)
         case "box-symbols":
@@ -67,11 +74,34 @@ def make(name: str, core: str = "lstm", layers: int = 2, seed: int = 0) -> Polic
     return policy
 
 
+def two_memories() -> dict:
+    """Fast with a second memory beside the core, which looks at other things."""
+    graph = read_graph("fast")
+    parts = graph["components"]
+    parts["own"] = {"type": "ObsOwnLinear", "sources": ["obs_normalizer"], "nn_params": {"out_features": 6}}
+    small = {"hidden_size": 5, "num_layers": 1}
+    parts["second"] = {"type": "GRU", "sources": ["own"], "nn_params": small}
+    parts["both"] = {"type": "Concat", "sources": ["_core_", "second"]}
+    parts["actor_1"]["sources"] = parts["critic_1"]["sources"] = ["both"]
+    return graph
+
+
+GRAPHS = tuple(f"agent={name}" for name in GRID_AGENTS)
 HAND_WRITTEN = ("new-lstm-policy", "new-lstm-policy-masked")
-EVERY_POLICY = ("fast", "box", "box-symbols", "box-reals", "box-mixed", "box-masked", *HAND_WRITTEN)
+AGENTS = (*GRID_AGENTS, *GRAPHS, "two-memories")
+EVERY_POLICY = (*AGENTS, "box", "box-symbols", "box-reals", "box-mixed", "box-masked", *HAND_WRITTEN)
 CELLS = ("lstm", "gru", "mingru")
-# The hand-written one fixes its cell in its text; every other policy takes any.
-EVERY_POLICY_AND_CELL = [(p, c) for p in EVERY_POLICY for c in CELLS if p not in HAND_WRITTEN or c == "lstm"]
+# The hand-written ones fix their cell in their text. Every other policy takes any, and each cell meets every kind of encoder.
+EVERY_POLICY_AND_CELL = [(policy, "lstm") for policy in EVERY_POLICY]
+EVERY_POLICY_AND_CELL += [
+    (p, c) for p in ("fast", "agent=fast", "example", "box", "box-masked") for c in ("gru", "mingru")
+]
+EVERY_POLICY_AND_CELL += [
+    ("latent_attn_tiny", "gru"),
+    ("agent=latent_attn_small", "mingru"),
+    ("two-memories", "mingru"),
+]
+EVERY_POLICY_AND_CELL += [("box-symbols", "gru"), ("box-reals", "mingru"), ("box-mixed", "gru")]
 
 
 def random_obs(spec: WorldSpec, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:

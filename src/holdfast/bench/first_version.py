@@ -15,25 +15,26 @@ class FirstVersionFast(Fast):
     for every action before the product with W."""
 
     def encode_observations(self, observations: Tensor) -> Tensor:
-        N, C, cells = observations.shape[0], self.grid.num_channels, self.grid.side**2
+        N, C, cells = observations.shape[0], self.obs.num_channels, self.obs.side**2
         coordinate, attribute, value = observations.long().unbind(-1)
         entry = attribute * 256 + value
-        cell, channel = self.grid.cell[coordinate], self.grid.channel[entry]
+        cell, channel = self.obs.cell[coordinate], self.obs.channel[entry]
         valid = (coordinate != NO_TOKEN) & (cell >= 0) & (channel >= 0)
         index = (channel * cells + cell).where(valid, C * cells)
         box = torch.zeros(N, C * cells + 1)
-        box.scatter_(1, index, self.grid.weight[entry])
-        box = box[:, :-1].view(N, C, self.grid.side, self.grid.side)
-        x = F.relu(F.conv2d(box, self.conv1.weight, self.conv1.bias, stride=3))
-        x = F.relu(self.conv2(x)).flatten(1)
-        return F.relu(self.encoder2(F.relu(self.encoder1(x))))
+        box.scatter_(1, index, self.obs.weight[entry])
+        box = box[:, :-1].view(N, C, self.obs.side, self.obs.side)
+        x = F.relu(F.conv2d(box, self.cnn1.weight, self.cnn1.bias, stride=3))
+        x = F.relu(self.cnn2(x)).flatten(1)
+        return F.relu(self.encoded_obs(F.relu(self.fc1(x))))
 
     def decode_actions(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        values = self.critic2(torch.tanh(self.critic1(hidden))).squeeze(-1)
-        h = F.relu(self.actor1(hidden))
-        N, A = h.shape[0], self.num_actions
+        values = self.value(torch.tanh(self.critic_1(hidden))).squeeze(-1)
+        h = F.relu(self.actor_1(hidden))
+        embeds = self.action_embeds()
+        N, A = h.shape[0], len(embeds)
         repeated = h.unsqueeze(1).expand(-1, A, -1).reshape(N * A, -1)
-        embeddings = self.action_embeddings.weight[:A].unsqueeze(0).expand(N, -1, -1).reshape(N * A, -1)
-        query = torch.tanh(torch.einsum("nh,khe->nke", repeated, self.actor2.W.unsqueeze(0)))
-        scores = torch.einsum("nke,ne->nk", query, embeddings) + self.actor2.bias
+        embeddings = embeds.unsqueeze(0).expand(N, -1, -1).reshape(N * A, -1)
+        query = torch.tanh(torch.einsum("nh,khe->nke", repeated, self.action.W.unsqueeze(0)))
+        scores = torch.einsum("nke,ne->nk", query, embeddings) + self.action.bias
         return scores.view(N, A), values

@@ -64,7 +64,9 @@ def train(
 
     \b
     env=NAME          memory, collect, arena, gym:NAME, gymvec:NAME, pettingzoo:MODULE
-    py_agent=NAME     fast for grid worlds, box for vectors (chosen by the world if left out)
+    py_agent=NAME     fast, latent_attn_tiny, latent_attn_small, latent_attn_med, example for grid worlds,
+                      box for numbers and pictures (chosen by the world if left out), or ./mine.py:MyPolicy
+    agent=NAME        the same agents as graphs of components, or ./mine.yaml
     settings=NAME     a ready-made settings file (`holdfast settings --list`) or a .yaml of yours
     run=NAME          the folder runs/NAME, where everything about the run is kept
     """
@@ -99,12 +101,19 @@ def _closing_lines(run: Path, summary: dict[str, Any]) -> str:
 @app.command()
 def evaluate(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Name or folder of a run.")],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[env=NAME env.KEY=VALUE]", help="Another world to play in; the run's own if left out."),
+    ] = None,
     episodes: Annotated[int, typer.Option(min=1, max=1_000_000, help="Episodes to play.")] = 20,
     sample: Annotated[bool, typer.Option("--sample", help="Draw actions instead of taking the likeliest.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of the episodes.")] = 1_000_000,
     checkpoint: Annotated[str | None, typer.Option(help="Name of a checkpoint; the newest if left out.")] = None,
     max_steps: Annotated[int, typer.Option(min=1, help="Longest episode to wait for.")] = 100_000,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    py_agent: Annotated[
+        str | None, typer.Option(metavar="FILE.py:CLASS", help="The run's own policy code, if you trust it.")
+    ] = None,
     runs_dir: Annotated[Path, typer.Option(help="Folder that holds run folders.")] = Path("runs"),
 ) -> None:
     """Play fresh episodes with a trained policy.
@@ -112,11 +121,13 @@ def evaluate(
     \b
     holdfast evaluate first
     holdfast evaluate runs/first --episodes 100 --sample --json
+    holdfast evaluate first env=memory env.corridor=6
     """
     with telling_failures():
         from holdfast.cli.runs import find_run
 
         folder = find_run(run, runs_dir)
+        env = _other_world(words or [])
         from holdfast.evaluate import evaluate_run
 
         result = evaluate_run(
@@ -126,6 +137,9 @@ def evaluate(
             seed=seed,
             checkpoint=checkpoint,
             max_steps=max_steps,
+            env=env,
+            py_agent=py_agent,
+            on_new_names=lambda names: typer.echo(f"new here, so not seen and not taken: {', '.join(names)}", err=True),
             on_damaged=lambda error: typer.echo(f"passed over: {error}", err=True),
         )
         if as_json:
@@ -136,9 +150,24 @@ def evaluate(
             typer.echo(f"{played}: {returns}, length {result.length_mean:.4g}")
 
 
+def _other_world(words: Sequence[str]) -> Any:
+    """The world these words describe; None without any."""
+    if not words:
+        return None
+    odd = next((word for word in words if not word.startswith(("env=", "env."))), None)
+    if odd is not None or not any(word.startswith(("env=", "env.name=")) for word in words):
+        shown = odd or words[0]
+        raise SettingsError(f"{shown}: to play in another world, name it and its settings: env=memory env.corridor=6.")
+    from holdfast.config import load_settings
+
+    return load_settings(words).env
+
+
 @app.command()
 def settings(
-    words: Annotated[list[str] | None, typer.Argument(metavar="[PREFIX] [env=NAME] [py_agent=NAME]")] = None,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[PREFIX] [env=NAME] [py_agent=NAME] [agent=NAME]")
+    ] = None,
     ready: Annotated[bool, typer.Option("--list", help="List the ready-made settings files instead.")] = False,
 ) -> None:
     """List every key: its default, what it takes, what it is for.

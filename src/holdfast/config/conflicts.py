@@ -56,7 +56,7 @@ NEEDS = (
             "trainer.reset_memory_each_rollout",
         ),
         lambda s: s.policy.core != "none",
-        "policy.core=lstm or gru",
+        "a memory (policy.core=none has none)",
     ),
 )
 

@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from holdfast.config.settings import (
+    AGENT_WORDS,
     ENVS_BY_NAME,
     ENVS_BY_PREFIX,
-    POLICIES_BY_NAME,
+    POLICIES_BY_KIND,
     EnvSection,
     PolicySection,
     Section,
@@ -47,14 +48,14 @@ class Key:
     limits: Limits = Limits()
 
 
-def describe_keys(env: str | None = None, py_agent: str | None = None) -> list[Key]:
-    """Every key in the schema's order; `env` (memory, gym, ...) and `py_agent` narrow it to one of each."""
+def describe_keys(env: str | None = None, agent: str | None = None) -> list[Key]:
+    """Every key in the schema's order; `env` (memory, gym, ...) and `agent` (plain, box, ...) narrow it to one of each."""
     envs = {env: ENVS_BY_KIND[env]} if env else ENVS_BY_KIND
-    policies = {py_agent: POLICIES_BY_NAME[py_agent]} if py_agent else POLICIES_BY_NAME
+    policies = {agent: POLICIES_BY_KIND[agent]} if agent else POLICIES_BY_KIND
     return [
         *_walk(Settings, skip=("env", "policy")),
         *(key for kind, section in envs.items() for key in _walk(section, "env.", f"env={env_word(kind)}")),
-        *(key for name, section in policies.items() for key in _walk(section, "policy.", f"py_agent={name}")),
+        *(key for kind, section in policies.items() for key in _walk(section, "policy.", AGENT_WORDS[kind])),
     ]
 
 
@@ -97,8 +98,8 @@ def env_word(kind: str) -> str:
 
 
 def _walk(section: type[Section], prefix: str = "", owner: str = "", skip: tuple[str, ...] = ()) -> Iterator[Key]:
-    # what picks the section comes first: `name` of a world, `py_agent` of an agent
-    fields = sorted(section.model_fields.items(), key=lambda item: item[0] not in ("name", "py_agent"))
+    # what picks the section comes first: `name` of a world, `agent` or `py_agent` of an agent
+    fields = sorted(section.model_fields.items(), key=lambda item: item[0] not in ("name", "agent", "py_agent"))
     for name, field in fields:
         if name in skip:
             continue

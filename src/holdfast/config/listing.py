@@ -8,17 +8,17 @@ from dataclasses import replace
 from holdfast.config.describe import Key, describe_keys
 from holdfast.config.files import ready_names
 from holdfast.config.nearest import did_you_mean, unknown_agent, unknown_env
-from holdfast.config.settings import ENVS_BY_NAME, ENVS_BY_PREFIX, POLICIES_BY_NAME
+from holdfast.config.settings import ENVS_BY_NAME, ENVS_BY_PREFIX, policy_kind
 from holdfast.config.values import printable
 from holdfast.errors import SettingsError
 
 
 def list_keys(words: Sequence[str]) -> list[Key]:
-    """Keys that begin with a prefix, of a world (`env=gym:CartPole-v1`), of an agent (`py_agent=box`).
+    """Keys that begin with a prefix, of a world (`env=gym:CartPole-v1`), of an agent (`py_agent=box`, `agent=fast`).
 
     A key that several worlds or agents have alike is listed once.
     """
-    prefix, env, py_agent = "", None, None
+    prefix, env, agent = "", None, None
     for word in words:
         name, equals, value = word.partition("=")
         if not equals:
@@ -27,13 +27,13 @@ def list_keys(words: Sequence[str]) -> list[Key]:
             env = value if value in ENVS_BY_NAME else value.partition(":")[0]
             if env not in (*ENVS_BY_NAME, *ENVS_BY_PREFIX):
                 raise SettingsError(f"{printable(word)}: {unknown_env(printable(value), ready_names())}")
-        elif name == "py_agent":
-            py_agent = value
-            if py_agent not in POLICIES_BY_NAME:
-                raise SettingsError(f"{printable(word)}: {unknown_agent(printable(value))}")
+        elif name in ("agent", "py_agent"):
+            agent = policy_kind(name, value)
+            if agent is None:
+                raise SettingsError(f"{printable(word)}: {unknown_agent(name, printable(value))}")
         else:
-            raise SettingsError(f"{printable(word)}: only env=... and py_agent=... choose what is listed.")
-    keys = _merge(describe_keys(env, py_agent))
+            raise SettingsError(f"{printable(word)}: only env=..., py_agent=... and agent=... choose what is listed.")
+    keys = _merge(describe_keys(env, agent))
     found = [key for key in keys if key.name.startswith(prefix)]
     if not found:
         groups = {part for key in keys for part in (key.name, key.name.rpartition(".")[0], key.name.split(".")[0])}

@@ -15,13 +15,16 @@ from holdfast.config.nearest import did_you_mean, unknown_agent, unknown_env, un
 from holdfast.config.settings import (
     ENVS_BY_NAME,
     ENVS_BY_PREFIX,
-    POLICIES_BY_NAME,
+    POLICIES_BY_KIND,
     PolicySection,
     Settings,
+    policy_kind,
 )
 from holdfast.config.values import printable, read_any, read_data, read_word
 from holdfast.config.words import SHORT, Given, Problem, flatten, given_twice, split_words
 from holdfast.errors import SettingsError
+
+AGENT_KEYS = ("policy.agent", "policy.py_agent")
 
 
 def load_settings(words: Sequence[str]) -> Settings:
@@ -38,9 +41,9 @@ def load_settings(words: Sequence[str]) -> Settings:
 
 
 def load_run_settings(path: Path) -> Settings:
-    """The settings a run was started with, from its config.yaml."""
+    """The settings a run was started with, from its config.yaml. It may name code; whoever runs that has to ask."""
     problems: list[Problem] = []
-    return _build(_read_file(path, problems), [], problems)
+    return _build(_read_file(path, problems), [], problems, of_run=True)
 
 
 def _ready_file(typed: list[Given]) -> Path | None:
@@ -55,28 +58,31 @@ def _read_file(path: Path, problems: list[Problem]) -> list[Given]:
     return given
 
 
-def _build(from_file: list[Given], typed: list[Given], problems: list[Problem]) -> Settings:
+def _build(from_file: list[Given], typed: list[Given], problems: list[Problem], of_run: bool = False) -> Settings:
     """Choose world and agent, read every value, let the schema check the whole, look for conflicts."""
     env = _pick("env.name", typed, from_file)
     kind = _env_kind(env, problems) if env else "memory"
     from_file = _drop_other_world(from_file, kind)
-    agent = _pick("policy.py_agent", typed, from_file)
-    agent_name = _agent_name(agent, problems) if agent else _usual_agent(kind)
-    from_file = _drop_other_agent(from_file, agent_name)
+    agent = _pick_agent(typed, problems) or _pick_agent(from_file, problems)
+    agent_kind = _agent_kind(agent, problems, of_run) if agent else policy_kind("py_agent", _usual_agent(kind))
+    agent_word = agent.shown if agent else f"py_agent={_usual_agent(kind)}"
+    from_file = _drop_other_agent(from_file, agent)
 
     overridden = tuple(g.key for g in typed)
     merged = [g for g in from_file if not _inside(g.key, overridden)] + typed
-    keys = keys_of(ENVS_BY_KIND.get(kind or ""), POLICIES_BY_NAME.get(agent_name or ""))
+    keys = keys_of(ENVS_BY_KIND.get(kind or ""), POLICIES_BY_KIND.get(agent_kind or ""))
     tree: dict[str, Any] = {}
-    if agent_name:
-        _put(tree, "policy.py_agent", agent_name)
+    if agent is None:
+        _put(tree, "policy.py_agent", _usual_agent(kind))
     env_shown = f"env={printable(str(env.value).strip())}" if env else "env=memory"
     for g in merged:
-        section = {"env": kind, "policy": agent_name}.get(g.key.split(".")[0], "known")
+        section = {"env": kind, "policy": agent_kind}.get(g.key.split(".")[0], "known")
         if section is None and _exists(g.key, keys_by_name()):
             continue  # which keys there are depends on a name that is already a problem
+        if g.key in AGENT_KEYS and g is not agent:
+            continue  # a second agent is a problem already
         try:
-            _put(tree, g.key, _read(g, keys, env_shown, f"py_agent={agent_name}"))
+            _put(tree, g.key, _read(g, keys, env_shown, agent_word))
         except SettingsError as error:
             problems.append(Problem(g.order, g.key, str(error)))
 
@@ -103,15 +109,18 @@ def _drop_other_world(from_file: list[Given], kind: str | None) -> list[Given]:
     if kind in (None, file_kind):
         return from_file
     if _usual_agent(kind) != _usual_agent(file_kind):
-        from_file = _drop_other_agent(from_file, None)
+        from_file = _drop_agent(from_file)
     return [g for g in from_file if not g.key.startswith("env.")]
 
 
-def _drop_other_agent(from_file: list[Given], name: str | None) -> list[Given]:
-    """If the file is about another agent: without its name, and without what not every agent has."""
-    agent = _pick("policy.py_agent", from_file)
-    if agent is None or agent.value == name:
-        return from_file
+def _drop_other_agent(from_file: list[Given], agent: Given | None) -> list[Given]:
+    """If the file is about another agent than this: without what not every agent has."""
+    own = [g for g in from_file if g.key in AGENT_KEYS]
+    same = not own or (agent is not None and (own[0].key, own[0].value) == (agent.key, agent.value))
+    return from_file if same else _drop_agent(from_file)
+
+
+def _drop_agent(from_file: list[Given]) -> list[Given]:
     common = {f"policy.{field}" for field in PolicySection.model_fields}
     return [g for g in from_file if not g.key.startswith("policy.") or g.key in common]
 
@@ -135,12 +144,24 @@ def _env_kind(env: Given, problems: list[Problem]) -> str | None:
     return kind
 
 
-def _agent_name(agent: Given, problems: list[Problem]) -> str | None:
-    name = str(agent.value).strip()
-    if name in POLICIES_BY_NAME:
-        return name
-    problems.append(Problem(agent.order, agent.key, f"{agent.source}: {unknown_agent(printable(name))}"))
-    return None
+def _pick_agent(given: list[Given], problems: list[Problem]) -> Given | None:
+    """The one agent that is named; two are a problem."""
+    named = sorted((g for g in given if g.key in AGENT_KEYS), key=lambda g: g.order)
+    if len(named) > 1:
+        message = f"{named[0].shown} and {named[1].source}: two agents. Keep one."
+        problems.append(Problem(named[1].order, named[1].key, message))
+    return named[0] if named else None
+
+
+def _agent_kind(agent: Given, problems: list[Problem], of_run: bool) -> str | None:
+    key, name = agent.key.removeprefix("policy."), str(agent.value).strip()
+    kind = policy_kind(key, name)
+    if kind is None:
+        problems.append(Problem(agent.order, agent.key, f"{agent.source}: {unknown_agent(key, printable(name))}"))
+    elif kind == "own" and agent.file and not of_run:
+        message = f"{agent.source}: a file cannot name code to run. Give it as a word: {key}={printable(name)}."
+        problems.append(Problem(agent.order, agent.key, message))
+    return kind
 
 
 def _inside(key: str, overridden: tuple[str, ...]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
 from holdfast.config.describe import ENVS_BY_KIND, Key, env_word, groups, keys_by_name
-from holdfast.config.settings import ENVS_BY_NAME, ENVS_BY_PREFIX, POLICIES_BY_NAME
+from holdfast.config.settings import ENVS_BY_NAME, ENVS_BY_PREFIX, GRID_AGENTS
 
 
 def nearest(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
@@ -22,11 +22,11 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     return f" Did you mean {found}?" if found else ""
 
 
-def unknown_key(name: str, known: Collection[str], env: str, py_agent: str) -> str:
+def unknown_key(name: str, known: Collection[str], env: str, agent: str) -> str:
     """Why there is no key `name` with this world and agent (as the user wrote them)."""
     everywhere = keys_by_name()
     if name in everywhere:
-        here = env if name.startswith("env.") else py_agent
+        here = env if name.startswith("env.") else agent
         return f"{name} belongs to {_owners(everywhere[name])}; {here} does not have it."
     if name in groups():
         inside = [key for key in known if key.startswith(f"{name}.")]
@@ -59,8 +59,11 @@ def unknown_env(name: str, ready: Collection[str]) -> str:
     return f"no such world.{f' Did you mean {env_word(found)}?' if found else ''}\n{worlds}"
 
 
-def unknown_agent(name: str) -> str:
-    return f"no such agent.{did_you_mean(name, POLICIES_BY_NAME)}\nAgents: {', '.join(POLICIES_BY_NAME)}."
+def unknown_agent(key: str, name: str) -> str:
+    """Why there is no such agent; key: agent or py_agent."""
+    own = "FILE.yaml" if key == "agent" else "FILE.py:CLASS"
+    known = GRID_AGENTS if key == "agent" else (*GRID_AGENTS, "box")
+    return f"no such agent.{did_you_mean(name, known)}\nAgents: {', '.join(known)}, or {own} of your own."
 
 
 def _meant(name: str, keys: Collection[str]) -> str | None:
@@ -69,8 +72,9 @@ def _meant(name: str, keys: Collection[str]) -> str | None:
     The parts are compared on their own: `trainer.` in front of two names would make any two look alike.
     """
     group, _, last = name.rpartition(".")
-    same = nearest(name, [key for key in keys if _last(key) == last], 0.0)
-    near = nearest(last, [_last(key) for key in keys if key.rpartition(".")[0] == group])
+    beside = [_last(key) for key in keys if key.rpartition(".")[0] == group]
+    same = None if group and nearest(last, beside, 0.9) else nearest(name, [k for k in keys if _last(k) == last], 0.0)
+    near = nearest(last, beside)
     if same or near:
         return same or (f"{group}.{near}" if group else near)
     anywhere = nearest(last, [_last(key) for key in keys], 0.75)

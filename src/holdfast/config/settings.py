@@ -136,8 +136,9 @@ EnvSettings = Annotated[
 class PolicySection(Section):
     """What every agent understands. None means: the agent's own size."""
 
-    core: Literal["lstm", "gru", "mingru", "none"] = Field(
-        default="lstm", description="the recurrent cell; none is a memoryless control"
+    core: Literal["own", "lstm", "gru", "mingru", "none"] = Field(
+        default="own",
+        description="the recurrent cell: the agent's own (an LSTM), or another; none is a memoryless control",
     )
     hidden: int | None = Field(default=None, ge=1, le=8192, description="width of the memory (None: the agent's own)")
     layers: int | None = Field(default=None, ge=1, le=16, description="layers of the memory (None: the agent's own)")
@@ -145,10 +146,49 @@ class PolicySection(Section):
         default="episode", description="lifetime keeps memory across episode ends on purpose (meta-learning)"
     )
     compile: bool = Field(default=False, description="torch.compile the policy around its recurrence")
+    weights: str | None = Field(
+        default=None,
+        max_length=1000,
+        pattern=r"^[^\x00-\x1f\x7f]+$",
+        description="a run, or a checkpoint of one, to start from: weights are found by name, in either family",
+        json_schema_extra=allowed("the path of a run folder or of a checkpoint in it"),
+    )
+
+    @property
+    def agent_word(self) -> str:
+        """How the agent was chosen: py_agent=fast, agent=mine.yaml."""
+        key = "agent" if "agent" in type(self).model_fields else "py_agent"
+        return f"{key}={getattr(self, key)}"
+
+    @property
+    def agent_name(self) -> str:
+        """The agent in a word, for names and titles."""
+        return self.agent_word.partition("=")[2].rpartition("/")[2].removesuffix(".yaml").replace(".py:", "-")
 
 
-class FastPolicy(PolicySection):
-    py_agent: Literal["fast"] = Field(default="fast", description="grid window as a picture, two convolutions")
+class PlainPolicySettings(PolicySection):
+    py_agent: Literal["fast", "latent_attn_tiny", "latent_attn_small", "latent_attn_med", "example"] = Field(
+        default="fast", description="an agent for grid worlds, in plain PyTorch"
+    )
+
+
+class ComponentPolicySettings(PolicySection):
+    agent: str = Field(
+        pattern=r"^(fast|latent_attn_tiny|latent_attn_small|latent_attn_med|example|[^\x00-\x1f\x7f]+\.ya?ml)$",
+        description="an agent as a graph of components: a ready-made one, or a .yaml file of yours",
+        json_schema_extra=allowed(
+            "one of fast, latent_attn_tiny, latent_attn_small, latent_attn_med, example, or the path of a .yaml file"
+        ),
+    )
+
+
+class OwnPolicySettings(PolicySection):
+    py_agent: str = Field(
+        pattern=r"^[^\x00-\x1f\x7f]*[^\x00-\x1f\x7f/]\.py:[A-Za-z_]\w*$",
+        description="a policy class in a file of yours; it is run, so a settings file cannot name it",
+        json_schema_extra=allowed("FILE.py:CLASS, such as ./mine.py:MyPolicy"),
+    )
+    kwargs: dict[str, Any] = Field(default={}, description="keyword arguments for the class")
 
 
 class BoxPolicySettings(PolicySection):
@@ -165,11 +205,43 @@ class BoxPolicySettings(PolicySection):
     )
 
 
-POLICIES_BY_NAME: dict[str, type[PolicySection]] = {"fast": FastPolicy, "box": BoxPolicySettings}
+GRID_AGENTS = ("fast", "latent_attn_tiny", "latent_attn_small", "latent_attn_med", "example")
+POLICIES_BY_KIND: dict[str, type[PolicySection]] = {
+    "plain": PlainPolicySettings,
+    "box": BoxPolicySettings,
+    "component": ComponentPolicySettings,
+    "own": OwnPolicySettings,
+}
+AGENT_WORDS = {  # how an agent of each kind is chosen
+    "plain": "py_agent=fast",
+    "box": "py_agent=box",
+    "component": "agent=fast",
+    "own": "py_agent=FILE.py:CLASS",
+}
+
+
+def policy_kind(key: str, name: str) -> str | None:
+    """The kind of policy.agent or policy.py_agent of this name; None where there is none."""
+    if key == "agent":
+        return "component" if name in GRID_AGENTS or name.endswith((".yaml", ".yml")) else None
+    if ".py:" in name:
+        return "own"
+    return "box" if name == "box" else "plain" if name in GRID_AGENTS else None
+
+
+def _kind_of_policy(value: Any) -> str | None:
+    if isinstance(value, dict):
+        key = "agent" if "agent" in value else "py_agent"
+        return policy_kind(key, str(value.get(key, "fast")))
+    return next(kind for kind, section in POLICIES_BY_KIND.items() if isinstance(value, section))
+
 
 PolicySettings = Annotated[
-    Annotated[FastPolicy, Tag("fast")] | Annotated[BoxPolicySettings, Tag("box")],
-    Discriminator(lambda v: v.get("py_agent", "fast") if isinstance(v, dict) else v.py_agent),
+    Annotated[PlainPolicySettings, Tag("plain")]
+    | Annotated[BoxPolicySettings, Tag("box")]
+    | Annotated[ComponentPolicySettings, Tag("component")]
+    | Annotated[OwnPolicySettings, Tag("own")],
+    Discriminator(_kind_of_policy),
 ]
 
 
@@ -252,6 +324,9 @@ class TrainerSettings(Section):
     )
     reset_memory_each_rollout: bool = Field(default=False, description="wipe all memory before every rollout")
 
+    weight_metrics_interval: int = Field(
+        default=0, ge=0, le=10**9, description="updates between metrics of each weight (norm, effective rank); 0: none"
+    )
     checkpoint_interval: int = Field(
         default=50, ge=0, le=10**9, description="updates between checkpoints; 0 saves only at the end"
     )
@@ -288,7 +363,7 @@ class Settings(Section):
         json_schema_extra=allowed("a torch device, such as cpu, cuda or cuda:1"),
     )
     env: EnvSettings = Field(default=MemoryEnv(), description="the world")
-    policy: PolicySettings = Field(default=FastPolicy(), description="the agent's own settings")
+    policy: PolicySettings = Field(default=PlainPolicySettings(), description="the agent's own settings")
     trainer: TrainerSettings = Field(default=TrainerSettings(), description="collection and learning")
     progress: Literal["auto", "bars", "lines", "off"] = Field(
         default="auto", description="progress view; auto: bars in a terminal"

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from holdfast.config.describe import groups, keys_by_name, mappings
 from holdfast.config.files import ready_names
 from holdfast.config.nearest import nearest
-from holdfast.config.settings import ENVS_BY_NAME, POLICIES_BY_NAME
+from holdfast.config.settings import ENVS_BY_NAME, GRID_AGENTS
 from holdfast.config.values import parse_yaml, printable
 
-SHORT = {"env": "env.name", "py_agent": "policy.py_agent"}
+SHORT = {"env": "env.name", "py_agent": "policy.py_agent", "agent": "policy.agent"}
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _not_a_setting(key: str, text: str) -> str:
     hints = {
         **{name: f"settings={name}" for name in ready_names()},
         **{name: f"env={name}" for name in ENVS_BY_NAME},
-        **{name: f"py_agent={name}" for name in POLICIES_BY_NAME},
+        **{name: f"py_agent={name}" for name in (*GRID_AGENTS, "box")},
         **{name: f"{name}=..." for name in keys_by_name()},
         **{short: f"{short}=..." for short in (*SHORT, "settings")},
     }

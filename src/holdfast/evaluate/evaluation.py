@@ -15,10 +15,10 @@ from tensordict import TensorDict
 
 from holdfast.checkpoint import CheckpointError, load_checkpoint, newest_checkpoint
 from holdfast.config import load_run_settings
-from holdfast.config.settings import EnvSettings
+from holdfast.config.settings import EnvSettings, OwnPolicySettings
 from holdfast.envs import describe, make_world
 from holdfast.errors import HoldfastError, SettingsError
-from holdfast.policies import Policy, Sampling, make_policy
+from holdfast.policies import MettaAgent, Policy, Sampling
 from holdfast.rollout import Episode, EpisodeTracker, arrivals, first_arrivals
 from holdfast.spec import WorldSpec, keys
 
@@ -46,11 +46,16 @@ def evaluate_run(
     seed: int = 1_000_000,
     checkpoint: str | None = None,
     max_steps: int = LONGEST_EPISODE,
+    env: EnvSettings | None = None,
+    py_agent: str | None = None,
     on_damaged: Callable[[CheckpointError], None] | None = None,
+    on_new_names: Callable[[list[str]], None] | None = None,
 ) -> EvaluationResult:
-    """Evaluate a run's newest checkpoint, or the one named, on fresh episodes of its own world.
+    """Evaluate a run's newest checkpoint, or the one named, on fresh episodes of its own world, or of another.
 
-    `on_damaged` hears of newer checkpoints that were passed over because they do not verify.
+    py_agent: the run's own, if it is code of a user's: a run folder is not trusted to name it.
+    `on_damaged` hears of newer checkpoints that were passed over because they do not verify; `on_new_names` of
+    features and actions the policy does not know, which it will not see and not take.
     """
     folder = run_dir / "checkpoints"
     path = folder / checkpoint if checkpoint else newest_checkpoint(folder, on_damaged)
@@ -60,19 +65,20 @@ def evaluate_run(
             f"{run_dir} has no checkpoint {checkpoint or ''}".rstrip() + f". Checkpoints there: {there}."
         )
     settings = load_run_settings(run_dir / "config.yaml")
-    loaded = load_checkpoint(path)
-    spec = WorldSpec.from_json(loaded.facts["world"])
-    if describe(settings.env) != spec:
+    if isinstance(settings.policy, OwnPolicySettings) and py_agent != settings.policy.py_agent:
         raise SettingsError(
-            f"{run_dir}: its world is not the one the checkpoint was trained in (observations or actions differ)."
+            f"{run_dir} was trained with {settings.policy.agent_word}, which is code. If you trust it, add:\n"
+            f"--py-agent {settings.policy.py_agent}"
         )
-    policy = make_policy(settings.policy, spec)
-    try:
-        policy.load_state_dict(loaded.tensors["policy"])
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())[:160]
-        raise SettingsError(f"{path.name} does not fit the policy in {run_dir / 'config.yaml'}: {reason}") from error
-    result = evaluate(policy, settings.env, episodes, seed, greedy, max_steps=max_steps)
+    loaded = load_checkpoint(path)
+    agent = MettaAgent.restore(
+        settings.policy, WorldSpec.from_json(loaded.facts["world"]), loaded.facts["agent"], loaded.tensors["policy"]
+    )
+    env = settings.env if env is None else env
+    new = agent.initialize_to_world(describe(env), learn=False)
+    if new and on_new_names is not None:
+        on_new_names(new)
+    result = evaluate(agent.policy, env, episodes, seed, greedy, max_steps=max_steps)
     return EvaluationResult(**{**asdict(result), "checkpoint": path.name})
 
 

@@ -97,6 +97,37 @@ class MultiCategorical(ActionDistribution):
         return torch.cat([p.log_softmax(-1) for p in params.split(self.sizes, -1)], -1)
 
 
+class TypeAndArgument(ActionDistribution):
+    """A type and its argument, drawn together from the flat list of the pairs there are."""
+
+    def __init__(self, arguments: tuple[int, ...]):
+        self.flat = Categorical(sum(arguments))
+        self.num_params = sum(arguments)
+        self._pairs = torch.tensor([(kind, i) for kind, count in enumerate(arguments) for i in range(count)])
+        self._starts = torch.tensor([0, *arguments]).cumsum(0)[:-1]
+
+    def to_flat(self, action: Tensor) -> Tensor:
+        """Pairs [..., 2] -> places in the flat list [...]."""
+        kind, argument = action.unbind(-1)
+        return self._starts.to(action.device)[kind] + argument
+
+    def to_pair(self, flat: Tensor) -> Tensor:
+        """Places in the flat list [...] -> pairs [..., 2]."""
+        return self._pairs.to(flat.device)[flat]
+
+    def sample(self, params: Tensor, how: Sampling) -> Tensor:
+        return self.to_pair(self.flat.sample(params, how))
+
+    def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
+        return self.flat.log_prob(params, self.to_flat(action))
+
+    def entropy(self, params: Tensor) -> Tensor:
+        return self.flat.entropy(params)
+
+    def full_log_probs(self, params: Tensor) -> Tensor:
+        return self.flat.full_log_probs(params)
+
+
 class DiagonalGaussian(ActionDistribution):
     """Independent normal numbers; params are the means, then the log standard deviations.
 
@@ -130,6 +161,8 @@ def distribution_for(actions: ActionSpec) -> ActionDistribution:
     match actions:
         case DiscreteActions(names=names):
             return Categorical(len(names))
+        case MultiDiscreteActions(arguments=arguments) if arguments:
+            return TypeAndArgument(arguments)
         case MultiDiscreteActions(sizes=sizes):
             return MultiCategorical(sizes)
         case BoxActions(low=low):

@@ -17,9 +17,11 @@ import torch
 from tensordict import TensorDictBase
 from torch import Tensor, nn
 
+from holdfast.errors import SettingsError
 from holdfast.policies.actions import Sampling, distribution_for, only_legal
+from holdfast.policies.vocabulary import Adaptive, Vocabulary, action_names
 from holdfast.recurrence import Memory, State
-from holdfast.spec import WorldSpec, keys
+from holdfast.spec import TokenObs, WorldSpec, keys
 
 
 @dataclass
@@ -45,7 +47,9 @@ class Policy(nn.Module):
         super().__init__()
         self.spec = spec
         self.memory_scope = memory_scope
+        self.vocabulary = Vocabulary.of(spec)
         self.distribution = distribution_for(spec.actions)
+        self.register_buffer("_unlearned", None, persistent=False)  # [A] bool, if this world has such actions
         self.sampling = Sampling()
         self._memory: Memory | None = None
         self._mask_was_used = False
@@ -115,7 +119,12 @@ class Policy(nn.Module):
         return td if call.slots is not None else with_state(td, final, keys.FINAL_STATE)
 
     def only_legal(self, td: TensorDictBase, params: Tensor) -> Tensor:
-        """Choices that td's action mask forbids get probability 0; params [..., P] in the axes of td, or those flattened."""
+        """Choices that td's action mask forbids get probability 0; params [..., P] in the axes of td, or those flattened.
+
+        So do actions that the policy has not learned, where it is only visiting.
+        """
+        if self._unlearned is not None:
+            params = only_legal(params, ~self._unlearned)
         if not self.spec.mask_size:
             return params
         self._mask_was_used = True
@@ -203,7 +212,49 @@ class Policy(nn.Module):
         finally:
             self._memory, self.sampling = kept
 
+    # ------------------------------------------------------------------------------------------------ worlds
+
+    _unlearned: Tensor | None
+
+    def initialize_to_world(self, spec: WorldSpec, learn: bool = True) -> list[str]:
+        """Live in this world from now on, with everything learned so far. Returns the names that are new.
+
+        learn: take new features and actions up, to learn them; otherwise the ones are not seen, the others not taken.
+        """
+        new = self.vocabulary.missing(spec)
+        if not isinstance(spec.obs, TokenObs) and (spec.obs, spec.actions) != (self.spec.obs, self.spec.actions):
+            raise SettingsError(
+                f"a policy for {self.spec.name} cannot live in {spec.name}: only grid worlds name what they show."
+            )
+        self._use(spec, self.vocabulary.extended(spec) if learn else self.vocabulary)
+        return new
+
+    def take_vocabulary(self, vocabulary: Vocabulary) -> None:
+        """Know these names in this order, with weights for all of them (to be loaded next)."""
+        self._use(self.spec, vocabulary)
+
+    def _use(self, spec: WorldSpec, vocabulary: Vocabulary) -> None:
+        names = action_names(spec.actions)
+        unlearned = torch.tensor([name not in vocabulary.actions for name in names], dtype=torch.bool)
+        if len(names) and unlearned.all():
+            raise SettingsError(f"{spec.name} has no action this policy knows: it has {', '.join(names[:5])}.")
+        for module in self.modules():
+            if isinstance(module, Adaptive):
+                module.adapt(spec, vocabulary)
+        self.spec, self.vocabulary = spec, vocabulary
+        self.distribution = distribution_for(spec.actions)
+        self._unlearned = unlearned.to(next(self.parameters()).device) if unlearned.any() else None
+        self._memory = None
+
     # ------------------------------------------------------------------------------------------------- parts
+
+    def compile_around_recurrence(self) -> None:
+        """torch.compile what comes before and after memory."""
+        raise SettingsError(f"policy.compile=true: {type(self).__name__} does not say how to compile it.")
+
+    def weight_scales(self) -> dict[str, tuple[float, float]]:
+        """Factors on trainer.weight_clip and on trainer.l2_init for each parameter; (1, 1) where none is given."""
+        return {}
 
     def part_of(self, parameter_name: str) -> str:
         """encoder, recurrence or heads: where a parameter belongs, for gradient norms."""

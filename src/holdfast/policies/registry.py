@@ -1,26 +1,112 @@
-"""Agents by name. A file or a command may only name what is listed here."""
+"""Agents by name. A file or a checkpoint may only name what is listed here; code of a user's own comes from a word."""
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+from pathlib import Path
 from typing import Any
 
-from holdfast.config.settings import PolicySettings
+from holdfast.config.settings import (
+    GRID_AGENTS,
+    ComponentPolicySettings,
+    OwnPolicySettings,
+    PolicySection,
+)
+from holdfast.config.values import parse_yaml
+from holdfast.errors import SettingsError
+from holdfast.policies.components import ComponentPolicy
 from holdfast.policies.lstm_wrapper import LSTMWrapper
 from holdfast.policies.plain.box import BoxPolicy
+from holdfast.policies.plain.example import Example
 from holdfast.policies.plain.fast import Fast
+from holdfast.policies.plain.latent_attn import LatentAttnMed, LatentAttnSmall, LatentAttnTiny
+from holdfast.policies.policy import Policy
 from holdfast.spec import WorldSpec
 
-PY_AGENTS: dict[str, type[LSTMWrapper]] = {"fast": Fast, "box": BoxPolicy}
+PY_AGENTS: dict[str, type[LSTMWrapper]] = {
+    "fast": Fast,
+    "latent_attn_tiny": LatentAttnTiny,
+    "latent_attn_small": LatentAttnSmall,
+    "latent_attn_med": LatentAttnMed,
+    "example": Example,
+    "box": BoxPolicy,
+}
+AGENTS = Path(__file__).parent / "agents"
+LARGEST_FILE = 100_000
 
 
-def make_policy(settings: PolicySettings, spec: WorldSpec) -> LSTMWrapper:
-    """The policy the settings describe, for this world. Weights come from torch's generator."""
-    options: dict[str, Any] = settings.model_dump(exclude={"py_agent", "hidden", "layers", "compile"})
-    if settings.hidden is not None:
-        options["hidden_size"] = settings.hidden
-    if settings.layers is not None:
-        options["num_layers"] = settings.layers
-    policy = PY_AGENTS[settings.py_agent](spec, **options)
+def make_policy(settings: PolicySection, spec: WorldSpec, graph: Any = None) -> Policy:
+    """The policy the settings describe, for this world. Weights come from torch's generator.
+
+    graph: the components, if they are already at hand (out of a checkpoint), so that no file is read.
+    """
+    options = _options(settings)
+    match settings:
+        case ComponentPolicySettings(agent=agent):
+            policy: Policy = ComponentPolicy(spec, graph or read_graph(agent), settings.agent_word, **options)
+        case OwnPolicySettings(py_agent=py_agent):
+            policy = _make_own(load_class(py_agent), py_agent, spec, options)
+        case _:
+            policy = PY_AGENTS[settings.py_agent](spec, **options)  # type: ignore[attr-defined]
     if settings.compile:
         policy.compile_around_recurrence()
     return policy
+
+
+def read_graph(agent: str) -> Any:
+    """The components of a ready-made agent, or of a file."""
+    path = AGENTS / f"{agent}.yaml" if agent in GRID_AGENTS else Path(agent).expanduser()
+    try:
+        with path.open("rb") as file:
+            raw = file.read(LARGEST_FILE + 1)
+        if len(raw) > LARGEST_FILE:
+            raise ValueError(f"larger than {LARGEST_FILE} bytes, which no agent is")
+        return parse_yaml(raw.decode("utf-8"))
+    except OSError as error:
+        raise SettingsError(f"agent={agent}: cannot be read: {error.strerror or error}.") from error
+    except (UnicodeDecodeError, ValueError) as error:
+        raise SettingsError(f"agent={agent}: {error}.") from error
+
+
+def load_class(py_agent: str) -> type[Policy]:
+    """FILE.py:CLASS, run from its file."""
+    file, _, name = py_agent.rpartition(":")
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise SettingsError(f"py_agent={py_agent}: there is no file {file}.")
+    module_name = f"holdfast_user_{path.stem}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module  # dataclasses and pickles inside it look themselves up
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise SettingsError(f"py_agent={py_agent}: the file cannot be run: {type(error).__name__}: {error}") from error
+    found = getattr(module, name, None)
+    if not isinstance(found, type) or not issubclass(found, Policy):
+        classes = [key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, Policy)]
+        own = [key for key in classes if vars(module)[key].__module__ == module_name]
+        raise SettingsError(
+            f"py_agent={py_agent}: {name} is not a policy class there. Policies in it: {', '.join(own) or 'none'}."
+        )
+    return found
+
+
+def _make_own(kind: type[Policy], py_agent: str, spec: WorldSpec, options: dict[str, Any]) -> Policy:
+    """An own class takes the world, and of the common settings those that were changed."""
+    kwargs = options.pop("kwargs")
+    changed = {key: value for key, value in options.items() if not (key == "memory_scope" and value == "episode")}
+    try:
+        return kind(spec, **changed, **kwargs)
+    except TypeError as error:
+        raise SettingsError(f"py_agent={py_agent}: {error}.") from error
+
+
+def _options(settings: PolicySection) -> dict[str, Any]:
+    """Constructor arguments; what the settings leave to the agent is left out."""
+    options: dict[str, Any] = settings.model_dump(exclude={"agent", "py_agent", "compile", "weights"})
+    names = {"hidden": "hidden_size", "layers": "num_layers"}
+    return {names.get(key, key): value for key, value in options.items() if value not in (None, "own")}

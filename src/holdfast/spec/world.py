@@ -11,14 +11,15 @@ from typing import Any
 class Feature:
     """One token attribute of a grid world.
 
-    num_categories > 0: the value is a category (tag, vibe, last_action) and category 0 is as real as any other,
-    so it needs a channel of its own; a value grid would make it invisible.
+    With categories the value is one of them (tag, vibe, last_action), counted from 0. Category 0 is as real as any
+    other, so it needs a channel of its own; a value grid would make it invisible. Ids of features and of categories
+    are a world's own business; what a policy keeps of them are the names.
     """
 
     id: int
     name: str
     normalization: float
-    num_categories: int = 0
+    categories: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,16 +96,22 @@ class DiscreteActions:
 
 @dataclass(frozen=True)
 class MultiDiscreteActions:
-    """Several choices at once: int64, shape (len(sizes),)."""
+    """Several choices at once: int64, shape (len(sizes),).
+
+    With `arguments` they are a type and its argument, and type k has arguments[k] of them: not every pair exists.
+    """
 
     sizes: tuple[int, ...]
+    arguments: tuple[int, ...] = ()
     masked: bool = False  # as in DiscreteActions
     dtype = "int64"
 
     @property
     def mask_sizes(self) -> tuple[int, ...]:
         """As in DiscreteActions; a mask has all entries of the first choice, then all of the second, and so on."""
-        return self.sizes if self.masked else ()
+        if not self.masked:
+            return ()
+        return (sum(self.arguments),) if self.arguments else self.sizes
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -171,7 +178,7 @@ def _read(data: dict[str, Any]) -> Any:
     fields: dict[str, Any] = {key: value for key, value in data.items() if key != "kind"}
     kind: Any = _KINDS[data["kind"]]
     if "features" in fields:
-        fields["features"] = tuple(Feature(**f) for f in fields["features"])
+        fields["features"] = tuple(Feature(**{**f, "categories": tuple(f["categories"])}) for f in fields["features"])
     if "parts" in fields:
         fields["parts"] = tuple(ObsPart(**{**p, "shape": tuple(p["shape"])}) for p in fields["parts"])
     return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})

@@ -12,7 +12,7 @@ from torch import Tensor
 from holdfast.config.batches import BatchPlan
 from holdfast.config.settings import TrainerSettings
 from holdfast.errors import HoldfastError
-from holdfast.policies import Policy
+from holdfast.policies import Policy, shared_name
 from holdfast.ppo import (
     Experience,
     Losses,
@@ -55,11 +55,18 @@ class Update:
 class Learner:
     def __init__(self, policy: Policy, settings: TrainerSettings, plan: BatchPlan, generator: torch.Generator):
         self.policy, self.settings, self.plan, self.generator = policy, settings, plan, generator
-        self.params = {name: p for name, p in policy.named_parameters() if p.requires_grad}
+        # In an order both families share: sums over weights then round alike.
+        named = sorted(policy.named_parameters(), key=lambda item: shared_name(item[0]))
+        self.params = {name: parameter for name, parameter in named if parameter.requires_grad}
         self.optimizer = torch.optim.Adam(self.params.values(), lr=settings.lr, eps=settings.adam_eps, fused=True)
         keeps_first = settings.l2_init > 0 or settings.weight_clip > 0
         self.first_values = {n: p.detach().clone() for n, p in self.params.items()} if keeps_first else {}
-        self.weight_limits = weight_limits(self.first_values, settings.weight_clip) if settings.weight_clip else {}
+        scales = policy.weight_scales()
+        clip_scales = {name: clip for name, (clip, _) in scales.items()}
+        self.l2_scales = {name: l2 for name, (_, l2) in scales.items()}
+        self.weight_limits = (
+            weight_limits(self.first_values, settings.weight_clip, clip_scales) if settings.weight_clip else {}
+        )
         self._parts = [policy.part_of(name) for name in self.params]
 
     def update(self, experience: Experience, progress: float) -> Update:
@@ -104,7 +111,7 @@ class Learner:
                     parity, sample = _parity(batch, scored[keys.LOG_PROB], scored[keys.VALUES]), batch
                 loss = losses.policy_loss + s.value_coef * losses.value_loss - entropy_coef * losses.entropy
                 if s.l2_init:
-                    loss = loss + s.l2_init * l2_to_init_loss(self.params, self.first_values)
+                    loss = loss + s.l2_init * l2_to_init_loss(self.params, self.first_values, self.l2_scales)
                 norms = self._step(loss)
                 if s.advantage == "vtrace":
                     experience.write_back(ratio, ids, losses.ratio)

@@ -17,7 +17,7 @@ from holdfast.config.batches import BatchPlan, plan_batches
 from holdfast.config.settings import Settings
 from holdfast.envs import World, describe, make_world
 from holdfast.errors import SettingsError
-from holdfast.policies import Policy, make_policy
+from holdfast.policies import MettaAgent, Policy
 from holdfast.ppo import Experience
 from holdfast.recurrence import keep_freed_memory
 from holdfast.rollout import Collector, Rollout, check_experience_spec
@@ -27,7 +27,9 @@ from holdfast.trainer.progress import make_progress
 from holdfast.trainer.run_folder import RunFolder, check_run
 from holdfast.trainer.shapes import describe_update
 from holdfast.trainer.sinks import check_sinks, make_sinks
+from holdfast.trainer.start import make_agent
 from holdfast.trainer.watch import Watch
+from holdfast.trainer.weights import weight_figures
 
 SMALL_WORK = 4e9  # floating point operations per minibatch
 ALL_THREADS = torch.get_num_threads()  # as torch starts, before any run changes it
@@ -46,7 +48,8 @@ def train(settings: Settings) -> TrainResult:
     check_sinks(settings)
     check_run(settings)
     _set_up_torch(settings)
-    policy = make_policy(settings.policy, spec).to(settings.device)
+    agent = make_agent(settings, spec).to(settings.device)
+    policy = agent.policy
     policy.sampling.generator = torch.Generator(settings.device).manual_seed(settings.seed)
     check_experience_spec(policy)
     torch.set_num_threads(settings.trainer.threads or threads_that_pay(policy, plan))
@@ -55,7 +58,7 @@ def train(settings: Settings) -> TrainResult:
         RunFolder.create(settings) as run,
     ):
         try:
-            summary = _train(settings, spec, plan, policy, world, run)
+            summary = _train(settings, spec, plan, agent, world, run)
         except KeyboardInterrupt:
             print(f"Stopped. Metrics and checkpoints so far are in {run.path}.", file=sys.stderr)
             raise
@@ -63,15 +66,15 @@ def train(settings: Settings) -> TrainResult:
 
 
 def _train(
-    settings: Settings, spec: WorldSpec, plan: BatchPlan, policy: Policy, world: World, run: RunFolder
+    settings: Settings, spec: WorldSpec, plan: BatchPlan, agent: MettaAgent, world: World, run: RunFolder
 ) -> dict[str, Any]:
-    trainer = settings.trainer
+    trainer, policy = settings.trainer, agent.policy
     experience = make_experience(settings, policy, plan, world.num_slots)
     collector = Collector(world, policy, experience, trainer.reset_memory_each_rollout)
     learner = Learner(policy, trainer, plan, torch.Generator().manual_seed(settings.seed))
     watch = Watch(settings)
     total = plan.updates * plan.batch_size
-    title = f"{run.path.name}  {spec.name}  {settings.policy.py_agent}/{settings.policy.core}  seed {settings.seed}"
+    title = f"{run.path.name}  {spec.name}  {settings.policy.agent_word}  seed {settings.seed}"
     process, began, worst_parity = psutil.Process(), perf_counter(), 0.0
     collector.start(settings.seed)
     with ExitStack() as stack:
@@ -92,6 +95,8 @@ def _train(
                 **_figures(collector, rollout, learned, seconds),
                 "rss_mb": process.memory_info().rss / 2**20,
             }
+            if trainer.weight_metrics_interval and update % trainer.weight_metrics_interval == 0:
+                metrics |= weight_figures(policy)
             worst_parity = max(worst_parity, learned.parity.max_log_ratio)
             run.log_metrics(metrics)
             for sink in sinks:
@@ -105,7 +110,7 @@ def _train(
             if update == plan.updates or (trainer.checkpoint_interval and update % trainer.checkpoint_interval == 0):
                 save(
                     run.checkpoints,
-                    policy,
+                    agent,
                     learner,
                     collector,
                     spec,
@@ -159,7 +164,7 @@ def absorb_observations(policy: Policy, experience: Experience) -> None:
 
 def save(
     folder: Path,
-    policy: Policy,
+    agent: MettaAgent,
     learner: Learner,
     collector: Collector,
     spec: WorldSpec,
@@ -169,6 +174,7 @@ def save(
 ) -> Path:
     """The policy, for evaluation; optimiser, memory and random generators beside it, the larger part of a run's state."""
     optimizer, optimizer_facts = flatten_optimizer(learner.optimizer)
+    policy = agent.policy
     generator = policy.sampling.generator
     assert generator is not None
     tensors = {
@@ -183,6 +189,7 @@ def save(
         "episodes": collector.episodes.count,
         "world": spec.to_json(),
         "policy": settings.policy.model_dump(mode="json"),
+        "agent": agent.facts(),
         "optimizer": optimizer_facts,
     }
     return save_checkpoint(folder, f"{update:08d}", tensors, facts)

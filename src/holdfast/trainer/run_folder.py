@@ -142,7 +142,7 @@ def _make_folder(settings: Settings) -> Path:
         return path
     runs.mkdir(parents=True, exist_ok=True)
     world = re.sub(r"[^A-Za-z0-9._-]+", "-", settings.env.name)[:100].strip(".-")
-    stem = f"{world}-{settings.policy.py_agent}-s{settings.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    stem = f"{world}-{settings.policy.agent_name}-s{settings.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     count = 1
     while True:
         path = runs / (stem if count == 1 else f"{stem}-{count}")

@@ -2,7 +2,8 @@
 
 import torch
 
-from holdfast.policies.parts.layers import BilinearHead, Tanh, open_forget_gates
+from holdfast.policies.parts.heads import BilinearHead
+from holdfast.policies.parts.layers import Conv2d, Tanh, open_forget_gates
 from holdfast.recurrence import GRU, LSTM
 
 
@@ -19,7 +20,17 @@ def test_bilinear_head_scores_each_action_by_its_embedding():
     head = BilinearHead(6, 4)
     h, embeddings = torch.randn(3, 6), torch.randn(5, 4)
     expected = [[torch.tanh(h[n] @ head.W) @ embeddings[a] + head.bias[0] for a in range(5)] for n in range(3)]
-    torch.testing.assert_close(head(h, embeddings), torch.tensor(expected))
+    torch.testing.assert_close(head(h, embeddings), torch.stack([torch.stack(row) for row in expected]))
+
+
+def test_convolution_over_a_single_place_is_the_convolution():
+    ours = Conv2d(4, 6, kernel_size=3)
+    theirs = torch.nn.Conv2d(4, 6, 3)
+    theirs.load_state_dict(ours.state_dict())
+    for side in (3, 5):
+        x = torch.randn(2, 4, side, side)
+        torch.testing.assert_close(ours(x), theirs(x), rtol=1e-5, atol=1e-6)
+        assert ours(x).shape == (2, 6, side - 2, side - 2)
 
 
 def test_only_forget_gates_start_open():

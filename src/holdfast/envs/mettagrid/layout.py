@@ -82,13 +82,13 @@ def features(interface: PolicyEnvInterface) -> tuple[Feature, ...]:
             "Build its configuration with holdfast.envs.mettagrid.layout.make_config."
         )
     categories = {
-        "agent:group": 1,
-        "last_action": len(interface.action_names),
-        "tag": len(interface.tags),
-        "vibe": len(VIBES),
+        "agent:group": ("all",),
+        "last_action": tuple(interface.action_names),
+        "tag": tuple(interface.tags),
+        "vibe": tuple(vibe.name for vibe in VIBES),
     }
     return tuple(
-        Feature(f.id, f.name, AMOUNTS.get(f.name, f.normalization), categories.get(f.name, 0))
+        Feature(f.id, f.name, AMOUNTS.get(f.name, f.normalization), categories.get(f.name, ()))
         for f in interface.obs_features
         if f.name not in NEVER_SENT
     )

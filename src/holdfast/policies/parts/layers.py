@@ -1,4 +1,4 @@
-"""Layers with the initialisation the agents share, and the bilinear action head."""
+"""Layers with the initialisation the agents share."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from holdfast.recurrence import LSTM, Core
 
@@ -56,25 +57,19 @@ class Tanh(torch.autograd.Function):
         return grads[0] * (1.0 - y.square())
 
 
-class ActionEmbedding(nn.Embedding):
-    """One vector per action, small enough that a new policy is close to uniform."""
+class Conv2d(nn.Conv2d):
+    """Orthogonal weights, zero bias. Over a single place a convolution is a matrix product, which is faster."""
 
-    def __init__(self, num_embeddings: int, size: int):
-        super().__init__(num_embeddings, size)
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: int, stride: int = 1):
+        super().__init__(in_channels, out_channels, kernel_size, stride)
+        assert self.bias is not None
         nn.init.orthogonal_(self.weight)
-        with torch.no_grad():
-            self.weight.mul_(0.1 / self.weight.abs().max())
+        nn.init.zeros_(self.bias)
 
-
-class BilinearHead(nn.Module):
-    """score[a] = tanh(h W) . e[a] + b. tanh(h W) is the same for every action, so it is computed once."""
-
-    def __init__(self, inputs: int, embedding_size: int):
-        super().__init__()
-        bound = 1.0 / math.sqrt(inputs)
-        self.W = nn.Parameter(torch.empty(inputs, embedding_size).uniform_(-bound, bound))
-        self.bias = nn.Parameter(torch.empty(1).uniform_(-bound, bound))
-
-    def forward(self, h: Tensor, embeddings: Tensor) -> Tensor:
-        """h [N, inputs], embeddings [A, embedding_size] -> scores [N, A]."""
-        return torch.tanh(h @ self.W) @ embeddings.T + self.bias
+    def forward(self, input: Tensor) -> Tensor:
+        """[N, in_channels, H, W] -> [N, out_channels, H', W']."""
+        if input.shape[2:] != self.kernel_size:
+            return super().forward(input)
+        # What comes out of a token convolution is stored channels last, so the weights are moved, not the input.
+        weight = self.weight.permute(0, 2, 3, 1).flatten(1)
+        return F.linear(input.permute(0, 2, 3, 1).flatten(1), weight, self.bias)[:, :, None, None]

@@ -1,0 +1,109 @@
+"""ComponentPolicy: an agent as a graph of named components."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+from torch import Tensor, nn
+
+from holdfast.errors import SettingsError
+from holdfast.policies.components.component import Component, Place
+from holdfast.policies.components.graph import ACTION, CORE, VALUE, build, compute_order, read_entries
+from holdfast.policies.components.memory import MemoryComponent
+from holdfast.policies.components.registry import CELLS
+from holdfast.policies.policy import Policy
+from holdfast.recurrence import State
+from holdfast.spec import WorldSpec, keys
+
+
+class ComponentPolicy(Policy):
+    """Rows go through the components in order; those with memory see them as [T, B] with one state for them all.
+
+    hidden_size, num_layers: of `_core_`, instead of the file's. core: the cell of every component with memory.
+    """
+
+    def __init__(
+        self,
+        spec: WorldSpec,
+        data: Any,
+        where: str = "agent",
+        hidden_size: int | None = None,
+        num_layers: int | None = None,
+        core: str | None = None,
+        memory_scope: str = "episode",
+    ):
+        super().__init__(spec, memory_scope)
+        entries = read_entries(data, where)
+        order = compute_order(entries, where)
+        memories = [name for name in order if entries[name].type in CELLS.values()]
+        for name in memories:
+            entry = entries[name]
+            sizes = {"hidden_size": hidden_size, "num_layers": num_layers} if name == CORE else {}
+            params = {**entry.nn_params, **{key: size for key, size in sizes.items() if size is not None}}
+            cell = entry.type if core is None else CELLS[core]
+            entries[name] = entry.model_copy(update={"type": cell, "nn_params": params})
+        if CORE not in memories:
+            raise SettingsError(
+                f"{where}: {CORE} is a {entries[CORE].type}; it has to be one of {', '.join(CELLS.values())}."
+            )
+        self.entries, self.order = entries, order
+        self.components = nn.ModuleDict(build(entries, order, Place(spec, self.vocabulary), where))
+        self._part = dict.fromkeys(order, "heads")
+        for name in memories:
+            for source in self._sources_of(name):
+                self._part[source] = "encoder"
+        self._part |= dict.fromkeys(memories, "recurrence")
+
+    def _sources_of(self, name: str) -> set[str]:
+        """Everything the component depends on."""
+        direct = self.entries[name].sources
+        return set(direct).union(*(self._sources_of(source) for source in direct))
+
+    def component(self, name: str) -> Component:
+        found = self.components[name]
+        assert isinstance(found, Component)
+        return found
+
+    @property
+    def state_shapes(self) -> tuple[tuple[int, int], ...]:
+        found = (self.components[name] for name in self.order)
+        return tuple(shape for part in found if isinstance(part, MemoryComponent) for shape in part.state_shapes)
+
+    def unroll(self, td: TensorDictBase, first: Tensor, start: State) -> tuple[Tensor, Tensor, State]:
+        T, B = first.shape
+        obs = td[keys.OBS].flatten(0, 1)
+        rows: dict[str, Any] = {}
+        final: State = ()
+        for name in self.order:
+            component = self.components[name]
+            sources = [rows[source] for source in self.entries[name].sources] or [obs]
+            if isinstance(component, MemoryComponent):
+                begin, end = len(final), len(final) + len(component.state_shapes)
+                y, after = component(sources[0].unflatten(0, (T, B)), start[begin:end], first)
+                rows[name] = y.flatten(0, 1)
+                final += after
+            else:
+                rows[name] = component(*sources)
+        return rows[ACTION].unflatten(0, (T, B)), rows[VALUE].reshape(T, B), final
+
+    def absorb(self, obs: Tensor) -> None:
+        for name in self.order:
+            self.component(name).absorb(obs)
+
+    def compile_around_recurrence(self) -> None:
+        """torch.compile every component but those with memory, whose kernels are fused already."""
+        for name in self.order:
+            component = self.component(name)
+            if not isinstance(component, MemoryComponent):
+                component.forward = torch.compile(component.forward)
+
+    # ------------------------------------------------------------------------------------------------- parts
+
+    def part_of(self, parameter_name: str) -> str:
+        return self._part[parameter_name.split(".")[1]]
+
+    def weight_scales(self) -> dict[str, tuple[float, float]]:
+        entries = {name: self.entries[name.split(".")[1]] for name, _ in self.named_parameters()}
+        return {name: (entry.clip_scale, entry.l2_init_scale) for name, entry in entries.items()}

@@ -1,0 +1,43 @@
+"""Components by the name they have in a file. A file can name nothing else."""
+
+from __future__ import annotations
+
+from holdfast.policies.components import heads, layers, memory, observations
+from holdfast.policies.components.component import Component
+
+COMPONENTS: dict[str, type[Component]] = {
+    kind.__name__: kind
+    for kind in (
+        layers.Linear,
+        layers.Conv2d,
+        layers.Flatten,
+        layers.LayerNorm,
+        layers.ReLU,
+        layers.Tanh,
+        layers.SiLU,
+        layers.Dropout,
+        layers.Identity,
+        layers.ResidualMLP,
+        layers.Concat,
+        layers.Add,
+        layers.Mean,
+        observations.ObsTokenPadStrip,
+        observations.ObsAttrValNorm,
+        observations.ObsAttrEmbedFourier,
+        observations.ObsAttrCoordEmbed,
+        observations.ObsLatentAttn,
+        observations.ObsSelfAttn,
+        observations.ObsTokenToBoxShaper,
+        observations.ObservationNormalizer,
+        observations.ObsOwnLinear,
+        observations.ObsVector,
+        memory.LSTM,
+        memory.GRU,
+        memory.MinGRU,
+        memory.Memoryless,
+        heads.ActionEmbedding,
+        heads.MettaActorSingleHead,
+        heads.ActionHead,
+    )
+}
+CELLS = {kind.cell: name for name, kind in COMPONENTS.items() if issubclass(kind, memory.MemoryComponent)}

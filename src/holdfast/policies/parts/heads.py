@@ -1,0 +1,92 @@
+"""Action heads that know actions by name, so that one policy runs in worlds with other action lists."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from holdfast.errors import SettingsError
+from holdfast.policies.parts.layers import linear
+from holdfast.policies.vocabulary import Adaptive, Vocabulary, action_names
+from holdfast.spec import WorldSpec
+
+
+class NamedActions(Adaptive):
+    """Knows which row of its weights each action of the present world has. An action it has not learned has any row:
+    the policy sees to it that such an action is never taken."""
+
+    rows: Tensor
+
+    def adapt(self, spec: WorldSpec, vocabulary: Vocabulary) -> None:
+        names = action_names(spec.actions)
+        if not names:
+            raise SettingsError(
+                f"this agent picks actions by name, and those of {spec.name} ({type(spec.actions).__name__}) have none.\n"
+                "Use py_agent=box there."
+            )
+        known = {name: row for row, name in enumerate(vocabulary.actions)}
+        rows = torch.tensor([known.get(name, 0) for name in names])
+        self.register_buffer("rows", rows.to(next(self.parameters()).device), persistent=False)
+
+
+class ActionEmbedding(NamedActions):
+    """One vector per action, small enough that a new policy is close to uniform."""
+
+    def __init__(self, spec: WorldSpec, vocabulary: Vocabulary, num_embeddings: int, embedding_dim: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_embeddings, embedding_dim))
+        nn.init.orthogonal_(self.weight)
+        with torch.no_grad():
+            self.weight.mul_(0.1 / self.weight.abs().max())
+        self.adapt(spec, vocabulary)
+
+    def adapt(self, spec: WorldSpec, vocabulary: Vocabulary) -> None:
+        super().adapt(spec, vocabulary)
+        if len(vocabulary.actions) > len(self.weight):
+            raise SettingsError(
+                f"this agent has embeddings for {len(self.weight)} actions; with {spec.name} it would need "
+                f"{len(vocabulary.actions)}."
+            )
+
+    def forward(self) -> Tensor:
+        """Embeddings [A, embedding_dim] of the present world's actions."""
+        return self.weight[self.rows]
+
+
+class BilinearHead(nn.Module):
+    """score[a] = tanh(h W) . e[a] + b. tanh(h W) is the same for every action, so it is computed once."""
+
+    def __init__(self, in_features: int, embedding_dim: int):
+        super().__init__()
+        bound = 1.0 / math.sqrt(in_features)
+        self.W = nn.Parameter(torch.empty(in_features, embedding_dim).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(1).uniform_(-bound, bound))
+
+    def forward(self, h: Tensor, embeddings: Tensor) -> Tensor:
+        """h [N, in_features], embeddings [A, embedding_dim] -> scores [N, A]."""
+        return torch.tanh(h @ self.W) @ embeddings.T + self.bias
+
+
+class ActionHead(NamedActions):
+    """A linear layer with one output per action."""
+
+    def __init__(self, spec: WorldSpec, vocabulary: Vocabulary, in_features: int):
+        super().__init__()
+        # Near zero, a new policy is close to uniform.
+        first = linear(in_features, len(vocabulary.actions), gain=0.01)
+        self.weight, self.bias = first.weight, first.bias
+        self.adapt(spec, vocabulary)
+
+    def adapt(self, spec: WorldSpec, vocabulary: Vocabulary) -> None:
+        super().adapt(spec, vocabulary)
+        extra = len(vocabulary.actions) - len(self.weight)
+        if extra > 0:
+            self.weight = nn.Parameter(F.pad(self.weight.detach(), (0, 0, 0, extra)))
+            self.bias = nn.Parameter(F.pad(self.bias.detach(), (0, extra)))
+
+    def forward(self, h: Tensor) -> Tensor:
+        """h [N, in_features] -> scores [N, A]."""
+        return F.linear(h, self.weight[self.rows], self.bias[self.rows])

@@ -1,0 +1,49 @@
+"""What the plain agents for grid worlds share: the core, and the heads that score actions by name."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from holdfast.errors import SettingsError
+from holdfast.policies.lstm_wrapper import LSTMWrapper
+from holdfast.policies.parts.heads import ActionEmbedding, BilinearHead
+from holdfast.policies.parts.layers import Tanh, linear
+from holdfast.spec import TokenObs, WorldSpec
+
+
+def require_tokens(spec: WorldSpec) -> None:
+    if not isinstance(spec.obs, TokenObs):
+        raise SettingsError(
+            f"this agent reads grid-world tokens; {spec.name} has {type(spec.obs).__name__}.\nUse py_agent=box there."
+        )
+
+
+class GridAgent(LSTMWrapper):
+    """Subclasses write `encode_observations`: tokens [N, K, 3] -> [N, encoded_size]."""
+
+    head_names = ("critic", "value", "actor", "action")
+
+    def __init__(
+        self,
+        spec: WorldSpec,
+        encoded_size: int = 128,
+        hidden_size: int = 128,
+        num_layers: int = 2,
+        core: str = "lstm",
+        memory_scope: str = "episode",
+    ):
+        require_tokens(spec)
+        super().__init__(spec, encoded_size, hidden_size, num_layers, core, memory_scope)
+        self.critic_1 = linear(hidden_size, 1024, math.sqrt(2.0))
+        self.value = linear(1024, 1)
+        self.actor_1 = linear(hidden_size, 512)
+        self.action_embeds = ActionEmbedding(spec, self.vocabulary, 100, 16)
+        self.action = BilinearHead(512, 16)
+
+    def decode_actions(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """[N, H] -> scores [N, A], values [N]."""
+        values = self.value(Tanh.apply(self.critic_1(hidden))).squeeze(-1)
+        return self.action(F.relu(self.actor_1(hidden)), self.action_embeds()), values

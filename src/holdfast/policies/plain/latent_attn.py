@@ -1,0 +1,60 @@
+"""Agents that look at tokens as a set: learned queries attend to them, wherever and however many they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from holdfast.policies.parts.attention import FourierEmbedding, LatentAttention, SelfAttention
+from holdfast.policies.parts.tokens import TokenGrid
+from holdfast.policies.plain.grid_agent import GridAgent
+from holdfast.spec import WorldSpec
+
+
+class LatentAttnTiny(GridAgent):
+    """One query sums the observation up."""
+
+    def __init__(self, spec: WorldSpec, **memory: Any):
+        super().__init__(spec, **memory)
+        self.obs = TokenGrid(spec, self.vocabulary)
+        self.embed = FourierEmbedding(self.obs.num_channels, self.obs.side, attr_embed_dim=10, num_freqs=4)
+        self.encoded_obs = LatentAttention(
+            self.embed.out_features, num_queries=1, query_dim=32, num_layers=2, num_heads=4, out_features=128
+        )
+
+    def encode_observations(self, observations: Tensor) -> Tensor:
+        return self.encoded_obs(self.embed(self.obs.side_by_side(observations)))
+
+
+class LatentAttnSmall(GridAgent):
+    """Ten queries gather, then look at each other."""
+
+    attr_embed_dim = 8
+    num_heads = 4
+    latent_layers = 1
+    self_layers = 2
+
+    def __init__(self, spec: WorldSpec, **memory: Any):
+        super().__init__(spec, **memory)
+        self.obs = TokenGrid(spec, self.vocabulary)
+        self.embed = FourierEmbedding(self.obs.num_channels, self.obs.side, self.attr_embed_dim, num_freqs=8)
+        self.latents = LatentAttention(
+            self.embed.out_features,
+            num_queries=10,
+            query_dim=32,
+            num_layers=self.latent_layers,
+            num_heads=self.num_heads,
+            out_features=32,
+        )
+        self.encoded_obs: nn.Module = SelfAttention(32, self.self_layers, self.num_heads, out_features=128)
+
+    def encode_observations(self, observations: Tensor) -> Tensor:
+        return self.encoded_obs(self.latents(self.embed(self.obs.side_by_side(observations))))
+
+
+class LatentAttnMed(LatentAttnSmall):
+    attr_embed_dim = 12
+    num_heads = 8
+    latent_layers = 3
+    self_layers = 3
