@@ -63,7 +63,7 @@ def test_ready_made_files_load_without_conflict(name):
 def test_ready_made_files_bear_the_words_people_add(name):
     """Nothing a ready-made file sets may stand in the way of a memoryless control or another horizon."""
     load_settings([f"settings={name}", "policy.core=none"])
-    load_settings([f"settings={name}", "trainer.horizon=24", "trainer.update_epochs=1"])
+    load_settings([f"settings={name}", "trainer.horizon=16", "trainer.update_epochs=1"])
 
 
 def test_without_a_world_the_quick_start():

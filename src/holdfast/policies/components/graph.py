@@ -7,8 +7,10 @@ from difflib import get_close_matches
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from torch import nn
 
 from holdfast.errors import SettingsError
+from holdfast.policies.actions import distribution_for
 from holdfast.policies.components.component import Component, Entry, Place, Shape, WiringError
 from holdfast.policies.components.registry import COMPONENTS
 
@@ -24,6 +26,8 @@ def read_entries(data: Any, where: str) -> dict[str, Entry]:
     for name, body in data["components"].items():
         if not isinstance(name, str) or not name.isidentifier():
             raise SettingsError(f"{where}: {name!r} is not a name; names are letters, digits and _.")
+        if hasattr(nn.ModuleDict, name):
+            raise SettingsError(f"{where}: {name!r} is a name that torch keeps for itself. Choose another.")
         entries[name] = _entry(name, body, where)
     return entries
 
@@ -78,17 +82,11 @@ def build(entries: Mapping[str, Entry], order: list[str], place: Place, where: s
 
 
 def _check_ends(built: Mapping[str, Component], place: Place, where: str) -> None:
-    wanted = {VALUE: 1, ACTION: _num_params(place)}
+    wanted = {VALUE: 1, ACTION: distribution_for(place.spec.actions).num_params}
     for name, width in wanted.items():
         if built[name].out != Shape("vector", (width,)):
             what = "the value, one number" if name == VALUE else f"one number per action, {width} in {place.spec.name}"
             raise SettingsError(f"{where}: {name} gives {built[name].out}; it has to give {what}.")
-
-
-def _num_params(place: Place) -> int:
-    from holdfast.policies.actions import distribution_for
-
-    return distribution_for(place.spec.actions).num_params
 
 
 def _entry(name: str, body: Any, where: str) -> Entry:
@@ -102,6 +100,11 @@ def _entry(name: str, body: Any, where: str) -> Entry:
     except ValidationError as error:
         raise SettingsError(f"{where}: {name}: {_explain(error, Entry)}.") from error
     kind = COMPONENTS[entry.type]
+    least, given = len(kind.reads), len(entry.sources)
+    if given < least or (given > least and not kind.reads_more):
+        number = {0: "no sources", 1: "one source"}.get(least, f"{least} sources")
+        more = " or more" if kind.reads_more else ""
+        raise SettingsError(f"{where}: {name} ({entry.type}): it reads {number}{more}, not {given}.")
     for key in ("nonlinearity", "initialization"):
         if getattr(entry, key) is not None and not kind.has_weights:
             raise SettingsError(f"{where}: {name}: {key} has no effect on {entry.type}. Remove it.")
@@ -120,11 +123,7 @@ def _params(kind: type[Component], entry: Entry) -> BaseModel:
 
 
 def _check_inputs(kind: type[Component], entry: Entry, inputs: list[Shape]) -> None:
-    least = len(kind.reads)
-    if len(inputs) < least or (len(inputs) > least and not kind.reads_more):
-        number = {0: "no sources", 1: "one source"}.get(least, f"{least} sources")
-        raise WiringError(f"it reads {number}{' or more' if kind.reads_more else ''}, not {len(inputs)}")
-    accepted = [*kind.reads, *kind.reads[-1:] * (len(inputs) - least)]
+    accepted = [*kind.reads, *kind.reads[-1:] * (len(inputs) - len(kind.reads))]
     for source, shape, kinds in zip(entry.sources, inputs, accepted, strict=True):
         if shape.kind not in kinds:
             raise WiringError(f"it reads {' or '.join(kinds)}, and {source} gives {shape}")
