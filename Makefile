@@ -6,10 +6,10 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help train test check format lint types fast-tests bench bench-peers learn soak clean
+.PHONY: help train test check format lint types fast-tests bench bench-peers learn learn-agents soak clean
 
 help:  ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # A stamp per extra: the environment is set up again when pyproject.toml changes.
 $(VENV)/.installed: pyproject.toml
@@ -53,6 +53,9 @@ bench-peers: $(VENV)/.installed  ## against sb3-contrib's RecurrentPPO, in an en
 
 learn: $(VENV)/.installed  ## the ready-made settings with a goal, three seeds: do they learn? (long)
 	$(BIN)/python benchmarks/learn.py $(ARGS)
+
+learn-agents: $(VENV)/.installed  ## every agent of both families on the quick start: does it learn? (long)
+	$(BIN)/python benchmarks/agents.py $(ARGS)
 
 soak: $(VENV)/.installed  ## 2,000 updates: does resident memory stay flat? (long)
 	$(BIN)/python benchmarks/soak.py $(ARGS)

@@ -18,7 +18,9 @@ GOALS = {
     "quickstart without memory": (["policy.core=none"], "<", 0.65),
     "cartpole_no_velocity": ([], ">=", 450.0),
     "pendulum_no_velocity": ([], ">=", -250.0),
+    "memory": ([], ">=", 0.95),
     "collect": ([], ">=", 3.0),
+    "arena": ([], ">=", 0.5),
 }
 
 

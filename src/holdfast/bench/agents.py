@@ -1,49 +1,78 @@
-"""Fast against the first version's formulation, learning and acting, on observations of a real arena."""
+"""Agents on observations of a real arena: Fast against the first version's formulation, and all of them side by side."""
 
 from __future__ import annotations
+
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from holdfast.bench.first_version import FirstVersionFast
 from holdfast.bench.timing import interleaved
-from holdfast.config.settings import ArenaEnv
+from holdfast.config import load_settings
+from holdfast.config.settings import GRID_AGENTS, ArenaEnv
 from holdfast.envs import make_world
-from holdfast.policies import Fast, Policy
+from holdfast.policies import Fast, Policy, make_policy
 from holdfast.rollout import score
 from holdfast.spec import WorldSpec, keys
 
 
-def measure_fast(repeats: int, T: int = 64, M: int = 96) -> list[dict]:
+def measure_fast(repeats: int, T: int = 64, M: int = 96) -> list[dict[str, Any]]:
     """Rows for learning a minibatch [T, M] (forward, loss, backward) and for acting on M slots."""
     arrivals, spec = arena_arrivals(T, M)
     torch.manual_seed(0)
-    policies: dict[str, Policy] = {"holdfast": Fast(spec), "first version": FirstVersionFast(spec)}
-    actions = torch.zeros(T, M, dtype=torch.long)
-
-    def learn(policy: Policy) -> None:
-        policy.zero_grad(set_to_none=True)
-        out = score(policy, arrivals, policy.initial_state(M), actions)
-        (out[keys.LOG_PROB].mean() + out[keys.VALUES].mean() + out[keys.ENTROPY].mean()).backward()
-
-    @torch.no_grad()
-    def act(policy: Policy) -> None:
-        one = {key: x[:1] for key, x in arrivals.items()}
-        score(policy, one, policy.initial_state(M), actions[:1])
-
+    ours, first = Fast(spec), FirstVersionFast(spec)
     rows = []
     for what, call, steps in (("learning", learn, T * M), ("acting", act, M)):
-        ms = interleaved({name: lambda p=policy, c=call: c(p) for name, policy in policies.items()}, repeats)
+        calls = {"ours": partial(call, ours, arrivals), "first": partial(call, first, arrivals)}
+        ms = interleaved(calls, repeats)
         rows.append(
             {
                 "what": what,
                 "steps": steps,
-                "us_per_step": 1e3 * ms["holdfast"] / steps,
-                "us_per_step_first_version": 1e3 * ms["first version"] / steps,
-                "speedup": ms["first version"] / ms["holdfast"],
+                "us_per_step": 1e3 * ms["ours"] / steps,
+                "us_per_step_first_version": 1e3 * ms["first"] / steps,
+                "speedup": ms["first"] / ms["ours"],
             }
         )
     return rows
+
+
+def measure_agents(repeats: int, T: int = 16, M: int = 96) -> list[dict[str, Any]]:
+    """A row per agent: time of a learning and of an acting step, and steps per second of both together, one epoch each."""
+    arrivals, spec = arena_arrivals(T, M)
+    torch.manual_seed(0)
+    words = [f"{key}={name}" for name in GRID_AGENTS for key in ("py_agent", "agent")]
+    policies = {word: make_policy(load_settings([word]).policy, spec) for word in words}
+    learning = interleaved({word: partial(learn, policy, arrivals) for word, policy in policies.items()}, repeats)
+    acting = interleaved({word: partial(act, policy, arrivals) for word, policy in policies.items()}, repeats)
+    return [
+        {
+            "agent": word,
+            "parameters": sum(p.numel() for p in policies[word].parameters()),
+            "us_per_learning_step": 1e3 * learning[word] / (T * M),
+            "us_per_acting_step": 1e3 * acting[word] / M,
+            "steps_per_s": 1e3 / (learning[word] / (T * M) + acting[word] / M),
+        }
+        for word in words
+    ]
+
+
+def learn(policy: Policy, arrivals: dict[str, Tensor]) -> None:
+    """Forward and backward over a whole minibatch."""
+    T, M = arrivals[keys.DONES].shape
+    policy.zero_grad(set_to_none=True)
+    out = score(policy, arrivals, policy.initial_state(M), torch.zeros(T, M, dtype=torch.long))
+    (out[keys.LOG_PROB].mean() + out[keys.VALUES].mean() + out[keys.ENTROPY].mean()).backward()
+
+
+@torch.no_grad()
+def act(policy: Policy, arrivals: dict[str, Tensor]) -> None:
+    """One step of every slot."""
+    M = arrivals[keys.DONES].shape[1]
+    one = {key: x[:1] for key, x in arrivals.items()}
+    score(policy, one, policy.initial_state(M), torch.zeros(1, M, dtype=torch.long))
 
 
 def arena_arrivals(T: int, M: int) -> tuple[dict[str, Tensor], WorldSpec]:

@@ -25,7 +25,7 @@ class FirstVersionFast(Fast):
         box.scatter_(1, index, self.obs.weight[entry])
         box = box[:, :-1].view(N, C, self.obs.side, self.obs.side)
         x = F.relu(F.conv2d(box, self.cnn1.weight, self.cnn1.bias, stride=3))
-        x = F.relu(self.cnn2(x)).flatten(1)
+        x = F.relu(F.conv2d(x, self.cnn2.weight, self.cnn2.bias)).flatten(1)
         return F.relu(self.encoded_obs(F.relu(self.fc1(x))))
 
     def decode_actions(self, hidden: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from holdfast.bench.agents import measure_fast
+from holdfast.bench.agents import measure_agents, measure_fast
 from holdfast.bench.end_to_end import measure_end_to_end
 from holdfast.bench.recurrence import measure_core
 from holdfast.errors import SettingsError
@@ -30,6 +30,10 @@ PARTS = {
     "fast": Part(
         "Fast against the first version's formulation (dense box, repeated bilinear head)",
         lambda quick: measure_fast(3 if quick else 15),
+    ),
+    "agents": Part(
+        "Every agent in both families, one epoch: time per step and agent steps per second, worlds left out",
+        lambda quick: measure_agents(1 if quick else 7),
     ),
     "end-to-end": Part(
         "Whole training runs: agent steps per second, shares of time, experience per step",

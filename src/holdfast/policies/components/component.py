@@ -9,9 +9,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from holdfast.policies.parts.layers import Tanh
+from holdfast.policies.parts.layers import activate
 from holdfast.policies.vocabulary import Vocabulary
 from holdfast.spec import WorldSpec
 
@@ -82,14 +81,7 @@ class Component(nn.Module):
         self.nonlinearity = entry.nonlinearity
 
     def activate(self, x: Tensor) -> Tensor:
-        match self.nonlinearity:
-            case "relu":
-                return F.relu(x)
-            case "tanh":
-                return Tanh.apply(x)  # type: ignore[return-value]
-            case "silu":
-                return F.silu(x)
-        return x
+        return activate(x, self.nonlinearity)
 
     def absorb(self, obs: Tensor) -> None:
         """Move what may move between batches only (observations [N, ...]), so that what is replayed is what was lived."""

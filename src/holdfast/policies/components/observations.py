@@ -15,7 +15,7 @@ from holdfast.policies.parts import attention
 from holdfast.policies.parts.attention import TokenFeatures
 from holdfast.policies.parts.normalizer import RunningNorm
 from holdfast.policies.parts.token_conv import OwnLinear
-from holdfast.policies.parts.tokens import PlacedTokens, TokenGrid, TokenSet
+from holdfast.policies.parts.tokens import PlacedTokens, TokenGrid, TokenSet, pick
 from holdfast.spec import BoxObs, TokenObs
 
 
@@ -66,14 +66,14 @@ class ObservationNormalizer(Normalized):
     reads = (("token grid",),)
 
     def forward(self, tokens: PlacedTokens) -> PlacedTokens:
-        return tokens._replace(weight=self.layer.weight[tokens.entry])
+        return tokens._replace(weight=pick(self.layer.weight, tokens.entry))
 
 
 class ObsAttrValNorm(Normalized):
     reads = (("tokens",),)
 
     def forward(self, tokens: TokenSet) -> TokenSet:
-        return tokens._replace(weight=self.layer.weight[tokens.entry].where(tokens.real, 0.0))
+        return tokens._replace(weight=pick(self.layer.weight, tokens.entry).where(tokens.real, 0.0))
 
 
 class ObsAttrEmbedFourier(Component):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from holdfast.policies.parts.layers import linear
-from holdfast.policies.parts.tokens import PlacedTokens
+from holdfast.policies.parts.tokens import PlacedTokens, pick
 from holdfast.policies.vocabulary import Adaptive, Vocabulary
 from holdfast.spec import WorldSpec
 
@@ -66,13 +66,14 @@ class TokenConv2d(Adaptive):
     def forward(self, tokens: PlacedTokens) -> Tensor:
         """-> [N, out_channels, out_side, out_side] (channels last in storage)."""
         places, area = self.out_side**2, self.kernel_size**2
-        place = self.place[tokens.cell]  # [tokens, touches]
+        place = self.place.index_select(0, tokens.cell)  # [tokens, touches]
         touch = (place >= 0).flatten().nonzero().squeeze(1)
         token = touch // place.shape[1]
-        row = tokens.observation[token] * places + place.flatten()[touch]
-        column = tokens.channel[token] * area + self.offset[tokens.cell].flatten()[touch]
+        row = pick(tokens.observation * places, token) + pick(place.flatten(), touch)
+        offset = pick(self.offset.index_select(0, tokens.cell).flatten(), touch)
+        column = pick(tokens.channel * area, token) + offset
         kernel = self.weight.permute(1, 2, 3, 0).reshape(-1, self.weight.shape[0])
-        y = sparse_product(row, column, tokens.weight[token], kernel, tokens.N * places)  # pyright: ignore[reportCallIssue]
+        y = sparse_product(row, column, pick(tokens.weight, token), kernel, tokens.N * places)  # pyright: ignore[reportCallIssue]
         return (y + self.bias).view(tokens.N, self.out_side, self.out_side, -1).permute(0, 3, 1, 2)
 
 

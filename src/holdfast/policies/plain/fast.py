@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
-from torch.nn import functional as F
 
-from holdfast.policies.parts.layers import Conv2d, linear
+from holdfast.policies.parts.layers import Conv2d, activate, linear
 from holdfast.policies.parts.token_conv import TokenConv2d
 from holdfast.policies.parts.tokens import TokenGrid
 from holdfast.policies.plain.grid_agent import GridAgent
@@ -25,6 +24,7 @@ class Fast(GridAgent):
 
     def encode_observations(self, observations: Tensor) -> Tensor:
         """Tokens [N, K, 3] -> [N, 128]."""
-        x = F.relu(self.cnn1(self.obs(observations)))
-        x = F.relu(self.cnn2(x)).flatten(1)
-        return F.relu(self.encoded_obs(F.relu(self.fc1(x))))
+        x = activate(self.cnn1(self.obs(observations)), "relu")
+        x = activate(self.cnn2(x), "relu").flatten(1)
+        x = activate(self.fc1(x), "relu")
+        return activate(self.encoded_obs(x), "relu")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 
 from torch import Tensor
-from torch.nn import functional as F
 
 from holdfast.errors import SettingsError
 from holdfast.policies.lstm_wrapper import LSTMWrapper
 from holdfast.policies.parts.heads import ActionEmbedding, BilinearHead
-from holdfast.policies.parts.layers import Tanh, linear
+from holdfast.policies.parts.layers import activate, linear
 from holdfast.spec import TokenObs, WorldSpec
 
 
@@ -45,5 +44,5 @@ class GridAgent(LSTMWrapper):
 
     def decode_actions(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """[N, H] -> scores [N, A], values [N]."""
-        values = self.value(Tanh.apply(self.critic_1(hidden))).squeeze(-1)
-        return self.action(F.relu(self.actor_1(hidden)), self.action_embeds()), values
+        values = self.value(activate(self.critic_1(hidden), "tanh")).squeeze(-1)
+        return self.action(activate(self.actor_1(hidden), "relu"), self.action_embeds()), values
