@@ -1,4 +1,8 @@
-"""A recurrent policy of one's own, trained on CartPole without velocities: python examples/custom_policy.py [updates]"""
+"""A recurrent policy of one's own, trained on CartPole without velocities.
+
+By the trainer: holdfast train py_agent=examples/custom_policy.py:MyPolicy env=gym:CartPole-v1 env.hide=[1,3]
+By a loop of one's own, below: python examples/custom_policy.py [updates]
+"""
 
 import sys
 
@@ -17,11 +21,11 @@ from holdfast.trainer.learner import Learner
 class MyPolicy(LSTMWrapper):
     """How to read an observation, and what to do with the memory's output. Nothing about memory."""
 
-    def __init__(self, spec):
-        super().__init__(spec, input_size=32, hidden_size=64, num_layers=1)
-        self.encoder = nn.Linear(spec.obs.shape[0], 32)
-        self.actor = nn.Linear(64, len(spec.actions.names))
-        self.critic = nn.Linear(64, 1)
+    def __init__(self, spec, width=32, hidden_size=64, num_layers=1, **memory):
+        super().__init__(spec, width, hidden_size, num_layers, **memory)
+        self.encoder = nn.Linear(spec.obs.shape[0], width)
+        self.actor = nn.Linear(hidden_size, len(spec.actions.names))
+        self.critic = nn.Linear(hidden_size, 1)
 
     def encode_observations(self, observations):
         return torch.tanh(self.encoder(observations))

@@ -185,9 +185,11 @@ def runs(tmp_path, monkeypatch):
 def evaluations(monkeypatch):
     calls = []
 
-    def evaluate_run(run_dir, episodes, greedy, seed, checkpoint, max_steps, on_damaged):
+    def evaluate_run(run_dir, episodes, greedy, seed, checkpoint, max_steps, env, py_agent, on_damaged, on_new_names):
         assert callable(on_damaged)
-        calls.append((run_dir, episodes, greedy, seed, checkpoint, max_steps))
+        assert callable(on_new_names)
+        elsewhere = [option for option in (env and env.corridor, py_agent) if option is not None]
+        calls.append((run_dir, episodes, greedy, seed, checkpoint, max_steps, *elsewhere))
         facts = {
             "episodes": episodes,
             "return_mean": 0.5,
@@ -215,6 +217,28 @@ def test_evaluate_options(evaluations, capsys):
     run("evaluate", "second", *options)
     assert evaluations == [(Path("runs/second"), 5, False, 3, "00000010", 9)]
     assert json.loads(capsys.readouterr().out)["return_mean"] == 0.5
+
+
+@pytest.mark.usefixtures("runs")
+def test_evaluate_elsewhere_and_with_code(evaluations):
+    run("evaluate", "first", "env=memory", "env.corridor=6", "--py-agent", "mine.py:Mine")
+    assert evaluations == [(Path("runs/first"), 20, True, 1_000_000, None, 100_000, 6, "mine.py:Mine")]
+
+
+@pytest.mark.usefixtures("runs")
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["trainer.lr=1"], "trainer.lr=1: to play in another world"),
+        (["env.corridor=6"], "env.corridor=6: to play in another world, name it"),
+        (["env=memry"], "Did you mean memory?"),
+        (["env=memory", "env.corridor=0"], "env.corridor=0"),
+    ],
+)
+def test_evaluate_in_a_world_that_is_none(words, part, evaluations, capsys):
+    run("evaluate", "first", *words, code=2)
+    assert part in capsys.readouterr().err
+    assert evaluations == []
 
 
 @pytest.mark.parametrize(

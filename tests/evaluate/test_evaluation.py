@@ -10,6 +10,7 @@ from holdfast.envs import describe
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.evaluate import evaluate, evaluate_run
 from holdfast.policies import make_policy
+from holdfast.policies.registry import AGENTS
 from holdfast.trainer import train
 
 
@@ -52,3 +53,40 @@ def test_an_endless_episode_is_an_error_that_names_the_slot():
     with pytest.raises(HoldfastError, match=r"gym:CartPole-v1: the episode of slot 0 has not ended after 3 steps"):
         evaluate(policy, settings.env, episodes=2, seed=0, max_steps=3)
     assert evaluate(policy, settings.env, episodes=2, seed=0, max_steps=500).episodes == 2
+
+
+def test_a_run_is_played_in_another_world(run: Path):
+    longer = load_settings(["env=memory", "env.corridor=5"]).env
+    assert evaluate_run(run, episodes=2).length_mean == 10
+    heard: list[list[str]] = []
+    away = evaluate_run(run, episodes=2, env=longer, on_new_names=heard.append)
+    assert away.length_mean > 10
+    assert heard == [], "all our games have the same names"
+    with pytest.raises(SettingsError, match="cannot live in gym:CartPole-v1"):
+        evaluate_run(run, env=load_settings(["env=gym:CartPole-v1"]).env)
+
+
+def test_a_run_folder_is_not_trusted_to_name_code(tmp_path: Path):
+    code = tmp_path / "mine.py"
+    example = Path(__file__).parents[2] / "examples" / "custom_policy.py"
+    code.write_text(example.read_text())
+    words = [f"py_agent={code}:MyPolicy", "env=gym:CartPole-v1", "env.num_envs=2", "trainer.horizon=4", "progress=off"]
+    own = train(load_settings([*words, "trainer.total_timesteps=8", "run=own", f"runs_dir={tmp_path}"])).run
+    code.write_text(code.read_text() + f"\nopen({str(tmp_path / 'ran')!r}, 'w').close()\n")
+    with pytest.raises(SettingsError, match=r"is code. If you trust it, add:\n--py-agent .*mine.py:MyPolicy"):
+        evaluate_run(own)
+    with pytest.raises(SettingsError, match="is code"):
+        evaluate_run(own, py_agent="another.py:MyPolicy")
+    assert not (tmp_path / "ran").exists()
+    assert evaluate_run(own, episodes=2, py_agent=f"{code}:MyPolicy").episodes == 2
+    assert (tmp_path / "ran").exists()
+
+
+def test_a_graph_of_ones_own_travels_in_the_checkpoint(tmp_path: Path):
+    """No file is read when a run is evaluated, so one that has changed or gone does no harm."""
+    file = tmp_path / "mine.yaml"
+    file.write_text((AGENTS / "fast.yaml").read_text())
+    words = [f"agent={file}", "env.num_envs=1", "env.rooms=2", "trainer.horizon=4", "policy.hidden=8", "progress=off"]
+    own = train(load_settings([*words, "trainer.total_timesteps=8", "run=own", f"runs_dir={tmp_path}"])).run
+    file.unlink()
+    assert evaluate_run(own, episodes=2).episodes == 2

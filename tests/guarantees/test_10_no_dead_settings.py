@@ -73,7 +73,8 @@ EFFECT_ON_METRICS = {
     "env.generators": (ARENA, [], "env.generators=4"),
     "env.altars": (ARENA, [], "env.altars=4"),
     "env.shaped": (ARENA, ["env.mines=40", "trainer.total_timesteps=256"], "env.shaped=false"),
-    "policy.py_agent": (GYM, [], None),
+    "policy.py_agent": (MEMORY, [], "py_agent=latent_attn_tiny"),
+    "policy.agent": (MEMORY, [], "agent=example"),
     "policy.core": (GYM, [], "policy.core=gru"),
     "policy.hidden": (GYM, [], "policy.hidden=9"),
     "policy.layers": (GYM, [], "policy.layers=2"),
@@ -104,6 +105,7 @@ EFFECT_ON_METRICS = {
     "trainer.reward_scale": (GYM, [], "trainer.reward_scale=0.1"),
     "trainer.l2_init": (GYM, [], "trainer.l2_init=0.1"),
     "trainer.weight_clip": (GYM, [], "trainer.weight_clip=0.5"),
+    "trainer.weight_metrics_interval": (GYM, [], "trainer.weight_metrics_interval=2"),
     "trainer.prioritized.alpha": (GYM, [], "trainer.prioritized.alpha=1"),
     "trainer.prioritized.beta": (GYM, ["trainer.prioritized.alpha=1"], "trainer.prioritized.beta=0.1"),
     "trainer.schedule.lr.kind": (GYM, [], "trainer.schedule.lr.kind=linear"),
@@ -137,6 +139,8 @@ EFFECT_ELSEWHERE = {
     "tensorboard",
     "wandb",
     "policy.compile",
+    "policy.weights",
+    "policy.kwargs",
     "trainer.num_workers",
     "trainer.checkpoint_interval",
     "trainer.threads",
@@ -165,7 +169,7 @@ def test_every_key_is_accounted_for():
     assert {key.name for key in describe_keys()} == set(EFFECT_ON_METRICS) | EFFECT_ELSEWHERE
 
 
-@pytest.mark.parametrize("key", [k for k, v in EFFECT_ON_METRICS.items() if v[2]])
+@pytest.mark.parametrize("key", EFFECT_ON_METRICS)
 def test_the_key_changes_the_run(key, tmp_path):
     base, common, word = EFFECT_ON_METRICS[key]
     base = [w for w in base if w.split("=")[0] not in {c.split("=")[0] for c in common}]
@@ -206,6 +210,26 @@ def test_agents_are_told_apart(tmp_path):
     run(MEMORY, tmp_path, "fast")
     with pytest.raises(SettingsError, match="py_agent=fast"):
         run([*MEMORY, "py_agent=box"], tmp_path, "box")
+
+
+def test_weights_are_those_of_the_other_run(tmp_path):
+    first = run(GYM, tmp_path, "first")
+    fresh = figures(run([*GYM, "seed=1"], tmp_path, "fresh"))
+    assert figures(run([*GYM, "seed=1", f"policy.weights={first}"], tmp_path, "second")) != fresh
+    one = figures(run([*GYM, f"policy.weights={first}/checkpoints/00000003"], tmp_path, "third"))
+    assert one == figures(run([*GYM, f"policy.weights={first}"], tmp_path, "fourth")), "the newest is taken"
+    with pytest.raises(SettingsError, match=r"policy.weights=.*nowhere: there is no checkpoint"):
+        run([*GYM, f"policy.weights={tmp_path}/nowhere"], tmp_path, "fifth")
+    with pytest.raises(SettingsError, match=r"policy.weights=.*: these weights are of an agent of another size"):
+        run([*without(GYM, "policy.hidden=9"), "policy.hidden=9", f"policy.weights={first}"], tmp_path, "sixth")
+
+
+def test_keyword_arguments_reach_a_class_of_ones_own(tmp_path):
+    code = Path(__file__).parents[2] / "examples" / "custom_policy.py"
+    words = [w for w in GYM if not w.startswith(("policy.encoder", "policy.heads"))]
+    small = figures(run([*words, f"py_agent={code}:MyPolicy", "policy.kwargs.width=4"], tmp_path, "small"))
+    wide = figures(run([*words, f"py_agent={code}:MyPolicy", "policy.kwargs.width=8"], tmp_path, "wide"))
+    assert small != wide
 
 
 def test_run_and_runs_dir_name_the_folder(tmp_path):

@@ -204,13 +204,15 @@ class Policy(nn.Module):
 
     @contextmanager
     def set_aside(self, sampling: Sampling) -> Iterator[None]:
-        """Inside, act from a blank memory of its own and draw with `sampling`; afterwards everything is as it was."""
-        kept = self._memory, self.sampling
+        """Inside, act from a blank memory of its own, draw with `sampling`, leave no unit out; then all is as it was."""
+        kept, training = (self._memory, self.sampling), self.training
         self._memory, self.sampling = None, sampling
+        self.eval()
         try:
             yield
         finally:
             self._memory, self.sampling = kept
+            self.train(training)
 
     # ------------------------------------------------------------------------------------------------ worlds
 
