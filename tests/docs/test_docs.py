@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.bench import PARTS
 from holdfast.cli.app import app
 from holdfast.config import load_settings
 
@@ -46,10 +47,23 @@ def test_commands_exist_and_their_settings_load(page, tmp_path, monkeypatch):
             given = [word for word in words[1:] if "=" in word]
             if not any("runs/" in word for word in given):  # a run that does not exist here
                 load_settings(given)
+        elif words[1:2] == ["evaluate"]:
+            load_settings([word for word in words[2:] if word.startswith("env")])
+        elif words[1:2] == ["bench"]:
+            assert set(words[2:]) <= set(PARTS)
 
 
 def test_links_between_pages_lead_somewhere():
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-            if "://" not in target:
-                assert (page.parent / target).exists(), f"{page.name} links to {target}"
+        for target, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page.read_text()):
+            if "://" in target:
+                continue
+            there = page.parent / target if target else page
+            assert there.exists(), f"{page.name} links to {target}"
+            assert not anchor or anchor in anchors(there), f"{page.name} links to {target}#{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """What GitHub makes of headings: small letters, no punctuation, - for a space."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
