@@ -318,8 +318,9 @@ def test_settings_lists_every_key(capsys):
     [
         (["trainer.prioritized"], {"trainer.prioritized.alpha", "trainer.prioritized.beta"}),
         (["debug"], {"debug.shapes", "debug.poison"}),
-        (["env", "env=gym:CartPole-v1"], {"env.name", "env.num_envs", "env.hide", "env.kwargs"}),
-        (["env=gym", "env."], {"env.name", "env.num_envs", "env.hide", "env.kwargs"}),
+        (["env", "env=gym:CartPole-v1"], {"env.name", "env.num_envs", "env.hide", "env.action_mask", "env.kwargs"}),
+        (["env=gymvec", "env."], {"env.name", "env.num_envs", "env.hide", "env.kwargs"}),
+        (["policy.a", "agent=fast"], {"policy.agent"}),
         (["policy.e", "py_agent=box"], {"policy.encoder"}),
     ],
 )
@@ -347,7 +348,7 @@ def test_settings_names_a_key_of_all_agents_once(capsys):
         (["trainr"], "Did you mean trainer?"),
         (["env=memry"], "Did you mean memory?"),
         (["py_agent=fst"], "Did you mean fast?"),
-        (["trainer.lr=3"], "only env=... and py_agent=..."),
+        (["trainer.lr=3"], "only env=..., py_agent=... and agent=..."),
     ],
 )
 def test_settings_bad_words(words, part, capsys):

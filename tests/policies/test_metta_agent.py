@@ -9,8 +9,9 @@ from tensordict import TensorDict
 from holdfast.config import load_settings
 from holdfast.config.settings import GRID_AGENTS
 from holdfast.errors import SettingsError
-from holdfast.policies import MettaAgent, Sampling
+from holdfast.policies import ComponentPolicy, MettaAgent, Sampling
 from holdfast.policies.actions import TypeAndArgument
+from holdfast.policies.registry import read_graph
 from holdfast.policies.vocabulary import Vocabulary
 from holdfast.spec import DiscreteActions, Feature, MultiDiscreteActions, keys
 from support.policies import FEATURES, GRAPHS, MOVES, TOKENS, VECTOR, random_arrivals, step_td
@@ -159,6 +160,19 @@ def test_worlds_that_cannot_be_lived_in():
     many = DiscreteActions(tuple(f"action {i}" for i in range(96)))
     with pytest.raises(SettingsError, match="embeddings for 100 actions; with tokens it would need 101"):
         agent.initialize_to_world(replace(TOKENS, actions=many))
+
+
+def test_a_head_that_knows_no_names_stays_at_home():
+    graph = read_graph("fast")
+    del graph["components"]["_action_embeds_"]
+    graph["components"]["_action_"] = {"type": "Linear", "sources": ["actor_1"], "nn_params": {"out_features": 5}}
+    policy = ComponentPolicy(TOKENS, graph)
+    policy.initialize_to_world(replace(TOKENS, name="the same"))
+    shuffled = replace(TOKENS, name="away", actions=DiscreteActions(tuple(reversed(MOVES.names))))
+    with pytest.raises(
+        SettingsError, match="away has other actions than the same, and ComponentPolicy does not find actions"
+    ):
+        policy.initialize_to_world(shuffled)
 
 
 # --------------------------------------------------------------------------------------- type and argument

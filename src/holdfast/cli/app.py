@@ -77,10 +77,10 @@ def train(
         from holdfast.trainer import train as run_training  # torch: only for settings that are good
 
         result = run_training(settings)
-        typer.echo(_closing_lines(result.run, result.summary))
+        typer.echo(_closing_lines(result.run, result.summary, settings.policy.agent_word))
 
 
-def _closing_lines(run: Path, summary: dict[str, Any]) -> str:
+def _closing_lines(run: Path, summary: dict[str, Any], agent: str) -> str:
     """What came out, where it is, and what to do next."""
     mean = summary["episode_return_mean"]
     last = "no episode ended" if mean is None else f"mean return of the last 100 episodes {mean:.3f}"
@@ -94,7 +94,7 @@ def _closing_lines(run: Path, summary: dict[str, Any]) -> str:
         f"\n{summary['agent_steps']:,} steps in {summary['wall_s']:.0f} s ({summary['sps']:,.0f} steps/s): {last}.\n"
         f"Replay parity: largest |log-ratio| {summary['parity_max_abs_logratio']:.2g} (healthy: below 1e-5).\n"
         f"The run is in {shown}: metrics.jsonl, summary.json, config.yaml, checkpoints/.\n"
-        f"Next: {command} evaluate {shown}"
+        f"Next: {command} evaluate {shown}{f' --py-agent {agent[9:]}' if '.py:' in agent else ''}"
     )
 
 

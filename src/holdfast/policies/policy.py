@@ -228,6 +228,17 @@ class Policy(nn.Module):
             raise SettingsError(
                 f"a policy for {self.spec.name} cannot live in {spec.name}: only grid worlds name what they show."
             )
+        found = {module.finds for module in self.modules() if isinstance(module, Adaptive)}
+        other = {
+            "features": spec.obs != self.spec.obs,
+            "actions": action_names(spec.actions) != action_names(self.spec.actions),
+        }
+        lost = next((what for what, differ in other.items() if differ and what not in found), None)
+        if lost is not None:
+            raise SettingsError(
+                f"{spec.name} has other {lost} than {self.spec.name}, and {type(self).__name__} does not find {lost} by "
+                "name.\nThe agents that come with Holdfast do; docs/agents.md says how."
+            )
         self._use(spec, self.vocabulary.extended(spec) if learn else self.vocabulary)
         return new
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from torch import nn
 
@@ -54,6 +54,8 @@ class Vocabulary:
 
 class Adaptive(nn.Module):
     """A part of a policy that depends on how the present world numbers its features or its actions."""
+
+    finds: ClassVar[Literal["features", "actions"] | None] = None  # what it looks up by name
 
     @abstractmethod
     def adapt(self, spec: WorldSpec, vocabulary: Vocabulary) -> None:

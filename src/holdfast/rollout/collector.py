@@ -101,4 +101,5 @@ class Collector:
     def _memory_norm(self) -> float:
         """Mean length of a slot's memory."""
         leaves: tuple[Tensor, ...] = self.policy.memory.snapshot()
-        return float(torch.cat([leaf.flatten(2) for leaf in leaves], -1).norm(dim=-1).mean()) if leaves else 0.0
+        slots = [leaf.transpose(0, 1).flatten(1) for leaf in leaves]
+        return float(torch.cat(slots, 1).norm(dim=1).mean()) if slots else 0.0

@@ -10,7 +10,7 @@ from holdfast.errors import SettingsError
 from holdfast.policies import ComponentPolicy, make_policy
 from holdfast.policies.components.registry import COMPONENTS
 from holdfast.policies.registry import AGENTS, read_graph
-from support.policies import REALS, TOKENS, VECTOR
+from support.policies import REALS, TOKENS, VECTOR, two_memories
 
 
 def change(**changes):
@@ -105,6 +105,10 @@ MISTAKES = {
         {"components": {"values": {"type": "Linear"}}},
         ["'values' is a name that torch keeps for itself"],
     ),
+    "names that differ in underscores": (
+        change(fc1_={"type": "Linear", "sources": ["fc1"], "nn_params": {"out_features": 4}}),
+        ["fc1 and fc1_ differ in underscores only"],
+    ),
     "a name that is none": ({"components": {"a b": {"type": "Linear"}}}, ["'a b' is not a name"]),
 }
 
@@ -119,6 +123,24 @@ def test_a_mistake_gives_one_clear_message(mistake):
     assert len(message.split("\n")) <= 3
     for part in parts:
         assert part in message, message
+
+
+def test_a_component_is_not_told_to_read_itself():
+    with pytest.raises(SettingsError) as caught:
+        ComponentPolicy(TOKENS, change(cnn2={"sources": ["cnn"]}))
+    assert "Did you mean cnn1?" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["fc1", "cnn1", "cnn2", "own"])
+def test_initialization_has_an_effect(name):
+    sizes = set()
+    for initialization in (None, "xavier", "small"):
+        graph = two_memories()
+        graph["components"][name]["initialization"] = initialization
+        torch.manual_seed(0)
+        weight = ComponentPolicy(TOKENS, graph).components[name].layer.weight
+        sizes.add(round(float(weight.norm()), 4))
+    assert len(sizes) == 3
 
 
 def test_the_graph_without_a_mistake_is_built():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -14,7 +14,7 @@ from holdfast.policies.actions import distribution_for
 from holdfast.policies.components.component import Component, Entry, Place, Shape, WiringError
 from holdfast.policies.components.registry import COMPONENTS
 
-OBS, CORE, EMBEDS, ACTION, VALUE = "_obs_", "_core_", "_action_embeds_", "_action_", "_value_"
+OBS, CORE, ACTION, VALUE = "_obs_", "_core_", "_action_", "_value_"
 REQUIRED = (OBS, CORE, ACTION, VALUE)
 
 
@@ -28,6 +28,9 @@ def read_entries(data: Any, where: str) -> dict[str, Entry]:
             raise SettingsError(f"{where}: {name!r} is not a name; names are letters, digits and _.")
         if hasattr(nn.ModuleDict, name):
             raise SettingsError(f"{where}: {name!r} is a name that torch keeps for itself. Choose another.")
+        twin = next((other for other in entries if other.strip("_") == name.strip("_")), None)
+        if twin is not None:
+            raise SettingsError(f"{where}: {twin} and {name} differ in underscores only. Choose another name for one.")
         entries[name] = _entry(name, body, where)
     return entries
 
@@ -49,7 +52,9 @@ def compute_order(entries: Mapping[str, Entry], where: str) -> list[str]:
         path.append(name)
         for source in entries[name].sources:
             if source not in entries:
-                raise SettingsError(f"{where}: {name} reads {source!r}, which is not there.{_nearest(source, entries)}")
+                raise SettingsError(
+                    f"{where}: {name} reads {source!r}, which is not there.{_nearest(source, entries.keys() - {name})}"
+                )
             visit(source)
         path.pop()
         order.append(name)
@@ -141,6 +146,6 @@ def _explain(error: ValidationError, model: type[BaseModel]) -> str:
     return f"{key}={first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
 
 
-def _nearest(name: str, known: Mapping[str, Any]) -> str:
-    near = get_close_matches(name, list(known), n=1, cutoff=0.5)
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, sorted(known), n=1, cutoff=0.5)
     return f" Did you mean {near[0]}?" if near else ""

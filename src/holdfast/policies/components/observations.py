@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.policies.components.component import Component, Entry, Params, Place, Shape, WiringError
+from holdfast.policies.components.component import Component, Entry, Params, Place, Shape, WiringError, initialize
 from holdfast.policies.components.layers import Size
 from holdfast.policies.parts import attention
 from holdfast.policies.parts.attention import TokenFeatures
@@ -186,6 +186,7 @@ class ObsOwnLinear(Component):
         super().__init__(entry, params, inputs, place)
         num_channels, side, _ = inputs[0].sizes
         self.layer = OwnLinear(num_channels, side, params.out_features)
+        initialize(self.layer.weight, self.layer.bias, entry, 1.0)
         self.out = Shape("vector", (params.out_features,))
 
     def forward(self, tokens: PlacedTokens) -> Tensor:

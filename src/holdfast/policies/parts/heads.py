@@ -18,6 +18,7 @@ class NamedActions(Adaptive):
     """Knows which row of its weights each action of the present world has. An action it has not learned has any row:
     the policy sees to it that such an action is never taken."""
 
+    finds = "actions"
     rows: Tensor
 
     def adapt(self, spec: WorldSpec, vocabulary: Vocabulary) -> None:

@@ -48,6 +48,8 @@ class TokenGrid(Adaptive):
     that a convolution of that stride reaches every cell.
     """
 
+    finds = "features"
+
     def __init__(self, spec: WorldSpec, vocabulary: Vocabulary, min_side: int = 11, stride: int = 3):
         super().__init__()
         self.side = grid_side(spec, min_side, stride)
