@@ -62,7 +62,7 @@ def test_the_seeds_loop(name, tmp_path):
     """Every agent in both families, 5,000 steps, two workers: exit code 0, a whole run folder, parity."""
     for word in (f"py_agent={name}", f"agent={name}"):
         words = [word, f"run=test_{name}", f"runs_dir={word.partition('=')[0]}", "trainer.total_timesteps=5000"]
-        command = [sys.executable, str(SCRIPT), *words, "trainer.num_workers=2", "wandb=off"]
+        command = [str(SCRIPT), *words, "trainer.num_workers=2", "wandb=off"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         folder = tmp_path / word.partition("=")[0] / f"test_{name}"

@@ -213,11 +213,12 @@ def test_agents_are_told_apart(tmp_path):
 
 
 def test_weights_are_those_of_the_other_run(tmp_path):
-    first = run(GYM, tmp_path, "first")
+    first = run([*GYM, "trainer.checkpoint_interval=1"], tmp_path, "first")
     fresh = figures(run([*GYM, "seed=1"], tmp_path, "fresh"))
     assert figures(run([*GYM, "seed=1", f"policy.weights={first}"], tmp_path, "second")) != fresh
     one = figures(run([*GYM, f"policy.weights={first}/checkpoints/00000003"], tmp_path, "third"))
     assert one == figures(run([*GYM, f"policy.weights={first}"], tmp_path, "fourth")), "the newest is taken"
+    assert one != figures(run([*GYM, f"policy.weights={first}/checkpoints/00000001"], tmp_path, "oldest"))
     with pytest.raises(SettingsError, match=r"policy.weights=.*nowhere: there is no checkpoint"):
         run([*GYM, f"policy.weights={tmp_path}/nowhere"], tmp_path, "fifth")
     with pytest.raises(SettingsError, match=r"policy.weights=.*: these weights are of an agent of another size"):

@@ -9,7 +9,7 @@ from tensordict import TensorDict
 from holdfast.config import load_settings
 from holdfast.config.settings import GRID_AGENTS
 from holdfast.errors import SettingsError
-from holdfast.policies import ComponentPolicy, MettaAgent, Sampling
+from holdfast.policies import ComponentPolicy, MettaAgent, Sampling, shared_name
 from holdfast.policies.actions import TypeAndArgument
 from holdfast.policies.registry import read_graph
 from holdfast.policies.vocabulary import Vocabulary
@@ -138,6 +138,35 @@ def test_an_agent_that_grew_is_restored(word):
     for (name, one), (_, two) in zip(agent.policy.named_parameters(), back.policy.named_parameters(), strict=True):
         assert torch.equal(one, two), name
     assert Vocabulary.from_json(agent.vocabulary.to_json()) == agent.vocabulary
+
+
+@pytest.mark.parametrize("word", ALL)
+def test_an_agent_from_a_larger_window_is_restored(word):
+    """The sizes of its layers are those of the world it was built for, wherever it has moved."""
+    wide = replace(TOKENS, name="wide", obs=replace(TOKENS.obs, window=(13, 13)))
+    agent = make_agent(word, wide)
+    agent.initialize_to_world(TOKENS, learn=True)
+    back = MettaAgent.restore(agent.settings, agent.built_for, agent.facts(), agent.policy.state_dict())
+    back.initialize_to_world(TOKENS, learn=False)
+    back.policy.sampling = Sampling(greedy=True)
+    arrivals = random_arrivals(TOKENS, 1, 4, seed=5)
+    assert torch.equal(agent(step_td(arrivals, 0))[keys.VALUES], back(step_td(arrivals, 0))[keys.VALUES])
+
+
+def test_a_refused_world_leaves_the_agent_where_it_was():
+    agent = make_agent("py_agent=fast")
+    before = agent.policy.obs.channel.clone()
+    many = DiscreteActions(tuple(f"action {i}" for i in range(96)))
+    with pytest.raises(SettingsError, match="embeddings for 100 actions"):
+        agent.initialize_to_world(replace(ELSEWHERE, actions=many))
+    assert torch.equal(agent.policy.obs.channel, before)
+    assert agent.spec == TOKENS
+
+
+def test_own_names_that_look_like_components_are_left_alone():
+    for name in ("components.0.weight", "components.weight", "core.components.layer.bias"):
+        assert shared_name(name) == name
+    assert shared_name("components._core_.layer.bias_l0") == "core.bias_l0"
 
 
 def test_weights_of_another_agent_are_refused():

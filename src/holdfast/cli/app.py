@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -90,11 +91,13 @@ def _closing_lines(run: Path, summary: dict[str, Any], agent: str) -> str:
         shown = run
     here = Path(sys.executable).with_name("holdfast")  # an environment that is not on PATH, as after `make train`
     command = os.path.relpath(here) if shutil.which("holdfast") is None and here.exists() else "holdfast"
+    own = agent.removeprefix("py_agent=")
+    trust = f" --py-agent {shlex.quote(own)}" if ".py:" in own else ""
     return (
         f"\n{summary['agent_steps']:,} steps in {summary['wall_s']:.0f} s ({summary['sps']:,.0f} steps/s): {last}.\n"
         f"Replay parity: largest |log-ratio| {summary['parity_max_abs_logratio']:.2g} (healthy: below 1e-5).\n"
         f"The run is in {shown}: metrics.jsonl, summary.json, config.yaml, checkpoints/.\n"
-        f"Next: {command} evaluate {shown}{f' --py-agent {agent[9:]}' if '.py:' in agent else ''}"
+        f"Next: {command} evaluate {shown}{trust}"
     )
 
 

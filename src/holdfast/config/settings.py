@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
@@ -166,19 +166,19 @@ class PolicySection(Section):
         return self.agent_word.partition("=")[2].rpartition("/")[2].removesuffix(".yaml").replace(".py:", "-")
 
 
+GridAgentName = Literal["fast", "latent_attn_tiny", "latent_attn_small", "latent_attn_med", "example"]
+GRID_AGENTS: tuple[str, ...] = get_args(GridAgentName)
+
+
 class PlainPolicySettings(PolicySection):
-    py_agent: Literal["fast", "latent_attn_tiny", "latent_attn_small", "latent_attn_med", "example"] = Field(
-        default="fast", description="an agent for grid worlds, in plain PyTorch"
-    )
+    py_agent: GridAgentName = Field(default="fast", description="an agent for grid worlds, in plain PyTorch")
 
 
 class ComponentPolicySettings(PolicySection):
     agent: str = Field(
-        pattern=r"^(fast|latent_attn_tiny|latent_attn_small|latent_attn_med|example|[^\x00-\x1f\x7f]+\.ya?ml)$",
+        pattern=rf"^({'|'.join(GRID_AGENTS)}|[^\x00-\x1f\x7f]+\.ya?ml)$",
         description="an agent as a graph of components: a ready-made one, or a .yaml file of yours",
-        json_schema_extra=allowed(
-            "one of fast, latent_attn_tiny, latent_attn_small, latent_attn_med, example, or the path of a .yaml file"
-        ),
+        json_schema_extra=allowed(f"one of {', '.join(GRID_AGENTS)}, or the path of a .yaml file"),
     )
 
 
@@ -205,7 +205,6 @@ class BoxPolicySettings(PolicySection):
     )
 
 
-GRID_AGENTS = ("fast", "latent_attn_tiny", "latent_attn_small", "latent_attn_med", "example")
 POLICIES_BY_KIND: dict[str, type[PolicySection]] = {
     "plain": PlainPolicySettings,
     "box": BoxPolicySettings,

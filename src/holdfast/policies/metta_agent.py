@@ -21,13 +21,14 @@ from holdfast.spec import WorldSpec
 class MettaAgent(nn.Module):
     """A policy of either family, and what has to be kept with its weights.
 
-    Calling it calls the policy, and everything else a policy can do is reached through it, so a wrapper that only calls
-    its module (DistributedDataParallel) can go around it.
+    Calling it calls the policy, and whatever else a policy has can be read through it, so a wrapper that only calls its
+    module (DistributedDataParallel) can go around it. What is to be set is set on `agent.policy`.
     """
 
     def __init__(self, settings: PolicySection, spec: WorldSpec, graph: Any = None):
         super().__init__()
         self.settings = settings
+        self.built_for = spec  # it decides the sizes of layers; the world the agent lives in may become another
         self.graph = graph
         if graph is None and isinstance(settings, ComponentPolicySettings):
             self.graph = read_graph(settings.agent)
@@ -70,6 +71,8 @@ class MettaAgent(nn.Module):
         policy.take_vocabulary(Vocabulary.from_json(dict(facts["vocabulary"])))
         given = {shared_name(name): tensor for name, tensor in weights.items()}
         own = policy.state_dict()
+        if len(given) < len(weights):
+            raise SettingsError("two of these weights have one name in both families, so they cannot be told apart.")
         odd = sorted(given.keys() ^ {shared_name(name) for name in own})
         if odd:
             raise SettingsError(f"these weights are of another agent: {odd[0]} is in one of the two only.")
@@ -83,8 +86,8 @@ class MettaAgent(nn.Module):
 
 def shared_name(name: str) -> str:
     """What both families call a weight: components._core_.layer.bias_l0 -> core.bias_l0."""
-    first, *rest = name.split(".")
-    if first != "components":
+    parts = name.split(".")
+    if len(parts) < 3 or parts[0] != "components" or parts[2] not in ("layer", "kept"):
         return name
-    component, _, *inside = rest
+    component, _, *inside = parts[1:]
     return ".".join([component.strip("_"), *inside])

@@ -89,13 +89,13 @@ class Policy(nn.Module):
             state = self.initial_state(td.batch_size[0])
         if state is not None:
             td = with_state(td, state, keys.START_STATE)
-        if not self.spec.mask_size:
+        if not self.spec.mask_size and self._unlearned is None:
             return super().__call__(td, state, action)
         self._mask_was_used = False
         out = super().__call__(td, state, action)
         if not self._mask_was_used:
             raise RuntimeError(
-                f"{type(self).__name__}.forward ignored the action mask of {self.spec.name}: "
+                f"{type(self).__name__}.forward ignored which actions of {self.spec.name} may be taken: "
                 "pass the logits through self.only_legal(td, logits) before anything is drawn or scored."
             )
         return out
@@ -123,11 +123,15 @@ class Policy(nn.Module):
 
         So do actions that the policy has not learned, where it is only visiting.
         """
+        self._mask_was_used = True
         if self._unlearned is not None:
             params = only_legal(params, ~self._unlearned)
         if not self.spec.mask_size:
             return params
-        self._mask_was_used = True
+        if params.dim() == td.batch_dims + 1 and params.shape[:-1] != td.batch_size:
+            raise RuntimeError(
+                f"only_legal got {[*params.shape]} for a td {[*td.batch_size]}: give both the same axes."
+            )
         return only_legal(params, td[keys.ACTION_MASK].reshape(params.shape))
 
     def _open(self, td: TensorDictBase) -> Call:
@@ -251,9 +255,14 @@ class Policy(nn.Module):
         unlearned = torch.tensor([name not in vocabulary.actions for name in names], dtype=torch.bool)
         if len(names) and unlearned.all():
             raise SettingsError(f"{spec.name} has no action this policy knows: it has {', '.join(names[:5])}.")
-        for module in self.modules():
-            if isinstance(module, Adaptive):
-                module.adapt(spec, vocabulary)
+        parts = [module for module in self.modules() if isinstance(module, Adaptive)]
+        try:
+            for part in parts:
+                part.adapt(spec, vocabulary)
+        except SettingsError:
+            for part in parts:  # one that refused leaves the others where they were
+                part.adapt(self.spec, self.vocabulary)
+            raise
         self.spec, self.vocabulary = spec, vocabulary
         self.distribution = distribution_for(spec.actions)
         self._unlearned = unlearned.to(next(self.parameters()).device) if unlearned.any() else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from holdfast.checkpoint import load_checkpoint, newest_checkpoint
@@ -22,7 +23,9 @@ def make_agent(settings: Settings, spec: WorldSpec) -> MettaAgent:
         agent.take(loaded.facts["agent"], loaded.tensors["policy"])
     except SettingsError as error:
         raise SettingsError(f"policy.weights={settings.policy.weights}: {error}") from error
-    agent.initialize_to_world(spec, learn=True)
+    new = agent.initialize_to_world(spec, learn=True)
+    if new:
+        say(f"new here, to be learned: {', '.join(new)}")
     return agent
 
 
@@ -31,9 +34,13 @@ def find_checkpoint(text: str) -> Path:
     path = Path(text).expanduser()
     if (path / "manifest.json").is_file():
         return path
-    newest = newest_checkpoint(path / "checkpoints")
+    newest = newest_checkpoint(path / "checkpoints", on_damaged=lambda error: say(f"passed over: {error}"))
     if newest is None:
         raise SettingsError(
             f"policy.weights={text}: there is no checkpoint. Give the folder of a run, such as runs/first."
         )
     return newest
+
+
+def say(text: str) -> None:
+    print(f"policy.weights: {text}", file=sys.stderr)

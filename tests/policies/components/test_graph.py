@@ -101,6 +101,13 @@ MISTAKES = {
     ),
     "no components": ({"layers": {}}, ["one key, `components`"]),
     "not a mapping": ([1, 2], ["one key, `components`"]),
+    "a name of every module": (
+        {"components": {"training": {"type": "Linear"}}},
+        ["'training' is a name that torch keeps"],
+    ),
+    "a scale without weights": (change(flat={"clip_scale": 2}), ["flat (Flatten): clip_scale has no effect"]),
+    "an endless scale": (change(fc1={"l2_init_scale": float("inf")}), ["fc1: l2_init_scale=inf"]),
+    "true is not a width": (change(fc1={"nn_params": {"out_features": True}}), ["out_features=True"]),
     "a name of torch's": (
         {"components": {"values": {"type": "Linear"}}},
         ["'values' is a name that torch keeps for itself"],
@@ -123,6 +130,17 @@ def test_a_mistake_gives_one_clear_message(mistake):
     assert len(message.split("\n")) <= 3
     for part in parts:
         assert part in message, message
+
+
+def test_a_deep_graph_is_built_at_once():
+    """Sums of sums: were every way through the graph walked, this would take for ever."""
+    parts = read_graph("fast")["components"]
+    last = "fc1"
+    for i in range(40):
+        parts[f"sum{i}"] = {"type": "Add", "sources": [last, last]}
+        last = f"sum{i}"
+    parts["encoded_obs"]["sources"] = [last]
+    assert ComponentPolicy(TOKENS, {"components": parts}).part_of("components.fc1.layer.weight") == "encoder"
 
 
 def test_a_component_is_not_told_to_read_itself():

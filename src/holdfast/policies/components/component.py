@@ -31,8 +31,8 @@ class Entry(BaseModel):
     nn_params: dict[str, Any] = {}
     nonlinearity: Literal["relu", "tanh", "silu"] | None = None
     initialization: Literal["orthogonal", "xavier", "small"] | None = None
-    clip_scale: float = Field(default=1.0, ge=0.0)
-    l2_init_scale: float = Field(default=1.0, ge=0.0)
+    clip_scale: float = Field(default=1.0, ge=0.0, le=1e6)
+    l2_init_scale: float = Field(default=1.0, ge=0.0, le=1e6)
 
 
 # vector [N, F] | vectors [N, S, F] | grid [N, C, H, W] | token grid: the same as PlacedTokens |

@@ -50,16 +50,12 @@ class ComponentPolicy(Policy):
             )
         self.entries, self.order = entries, order
         self.components = nn.ModuleDict(build(entries, order, Place(spec, self.vocabulary), where))
-        self._part = dict.fromkeys(order, "heads")
-        for name in memories:
-            for source in self._sources_of(name):
-                self._part[source] = "encoder"
+        needed = set(memories)  # by memory
+        for name in reversed(order):
+            if name in needed:
+                needed.update(entries[name].sources)
+        self._part = {name: "encoder" if name in needed else "heads" for name in order}
         self._part |= dict.fromkeys(memories, "recurrence")
-
-    def _sources_of(self, name: str) -> set[str]:
-        """Everything the component depends on."""
-        direct = self.entries[name].sources
-        return set(direct).union(*(self._sources_of(source) for source in direct))
 
     def component(self, name: str) -> Component:
         found = self.components[name]

@@ -26,7 +26,7 @@ def read_entries(data: Any, where: str) -> dict[str, Entry]:
     for name, body in data["components"].items():
         if not isinstance(name, str) or not name.isidentifier():
             raise SettingsError(f"{where}: {name!r} is not a name; names are letters, digits and _.")
-        if hasattr(nn.ModuleDict, name):
+        if hasattr(nn.ModuleDict(), name):
             raise SettingsError(f"{where}: {name!r} is a name that torch keeps for itself. Choose another.")
         twin = next((other for other in entries if other.strip("_") == name.strip("_")), None)
         if twin is not None:
@@ -80,6 +80,9 @@ def build(entries: Mapping[str, Entry], order: list[str], place: Place, where: s
         try:
             _check_inputs(kind, entry, inputs)
             built[name] = kind(entry, _params(kind, entry), inputs, place)
+            scaled = [key for key in ("clip_scale", "l2_init_scale") if getattr(entry, key) != 1.0]
+            if scaled and not list(built[name].parameters()):
+                raise WiringError(f"{scaled[0]} has no effect, since it has no weights. Remove it")
         except WiringError as error:
             raise SettingsError(f"{where}: {name} ({entry.type}): {error}.") from error
     _check_ends(built, place, where)

@@ -16,7 +16,7 @@ from holdfast.policies.parts import layers as parts
 from holdfast.policies.parts.token_conv import TokenConv2d
 from holdfast.policies.parts.tokens import PlacedTokens
 
-Size = Annotated[int, Field(ge=1, le=65536)]
+Size = Annotated[int, Field(ge=1, le=65536, strict=True)]  # strict: true is not 1
 
 
 class Linear(Component):

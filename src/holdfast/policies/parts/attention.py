@@ -44,13 +44,14 @@ class AttributeEmbedding(Adaptive):
 class FourierEmbedding(nn.Module):
     """Tokens -> [attribute embedding | sines and cosines of where it is | weight].
 
-    Places are measured from the agent, five cells being 1, so they mean the same in a window of any size.
+    Places are measured from the agent, so they mean the same in a window of any size. The slowest wave repeats after
+    20 cells, which is more than the widest window has: no two cells look alike.
     """
 
     def __init__(self, num_channels: int, side: int, attr_embed_dim: int, num_freqs: int):
         super().__init__()
         self.attribute = AttributeEmbedding(num_channels, attr_embed_dim)
-        offset = (torch.arange(side) - side // 2) / 5.0
+        offset = (torch.arange(side) - side // 2) / 10.0
         angles = offset[:, None] * math.pi * 2.0 ** torch.arange(num_freqs)  # [side, num_freqs]
         waves = torch.cat([angles.sin(), angles.cos()], 1)
         row, column = waves.repeat_interleave(side, 0), waves.repeat(side, 1)
