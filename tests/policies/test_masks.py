@@ -145,7 +145,9 @@ def test_a_forward_that_ignores_the_mask_is_refused(name, monkeypatch):
     policy = make(name)
     policy(step_td(random_arrivals(policy.spec, 1, 3, seed=0), 0))  # an earlier call's mask does not count
     monkeypatch.setattr(type(policy), "only_legal", lambda self, td, params: params)
-    with pytest.raises(RuntimeError, match=r"ignored which actions of masked.* may be taken.*self.only_legal\(td, logits\)"):
+    with pytest.raises(
+        RuntimeError, match=r"ignored which actions of masked.* may be taken.*self.only_legal\(td, logits\)"
+    ):
         policy(step_td(random_arrivals(policy.spec, 1, 3, seed=0), 0))
 
 

@@ -145,15 +145,7 @@ def test_a_broken_world_is_named(how, breaks, tmp_path):
 def test_ctrl_c_ends_cleanly(workers, tmp_path):
     words = ["run=cut", "trainer.total_timesteps=1e7", f"trainer.num_workers={workers}", "progress=lines"]
     command = [sys.executable, "-m", "holdfast", "train", *words]
-    process = subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        # tests started in the background have Ctrl-C switched off, and their children inherit that
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         metrics = tmp_path / "runs" / "cut" / "metrics.jsonl"
         deadline = time.monotonic() + 120
