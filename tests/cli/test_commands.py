@@ -208,7 +208,10 @@ def evaluations(monkeypatch):
 def test_evaluate_finds_a_run_by_name_or_path(name, evaluations, capsys):
     run("evaluate", name)
     assert evaluations == [(Path("runs/first"), 20, True, 1_000_000, None, 100_000)]
-    assert capsys.readouterr().out == "20 episodes of 00000050: return 0.5 +- 0.1, length 7\n"
+    assert (
+        capsys.readouterr().out
+        == "20 episodes of checkpoint 00000050 (greedy; --sample draws actions): return 0.5 +- 0.1, length 7\n"
+    )
 
 
 @pytest.mark.usefixtures("runs")

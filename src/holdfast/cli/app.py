@@ -149,7 +149,8 @@ def evaluate(
             typer.echo(json.dumps(result.to_json(), indent=2))
         else:
             returns = f"return {result.return_mean:.4g} +- {result.return_std:.4g}"
-            played = f"{result.episodes} episodes of {result.checkpoint}"
+            how = "sampled" if sample else "greedy; --sample draws actions"
+            played = f"{result.episodes} episodes of checkpoint {result.checkpoint} ({how})"
             typer.echo(f"{played}: {returns}, length {result.length_mean:.4g}")
 
 

@@ -5,18 +5,24 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import torch
+from tensordict import TensorDict
+
 from holdfast.checkpoint import load_checkpoint, newest_checkpoint
-from holdfast.config.settings import Settings
+from holdfast.config.settings import OwnPolicySettings, Settings
 from holdfast.errors import SettingsError
-from holdfast.policies import MettaAgent
-from holdfast.spec import WorldSpec
+from holdfast.policies import MettaAgent, Policy, Sampling
+from holdfast.spec import WorldSpec, keys
 
 
 def make_agent(settings: Settings, spec: WorldSpec) -> MettaAgent:
     """An agent for this world. With policy.weights it knows what that run learned, and learns what is new here."""
     if not settings.policy.weights:
-        return MettaAgent(settings.policy, spec)
-    source = find_checkpoint(settings.policy.weights)
+        agent = MettaAgent(settings.policy, spec)
+        if isinstance(settings.policy, OwnPolicySettings):
+            try_out(agent.policy, settings.policy.agent_word)
+        return agent
+    source = find_checkpoint(settings.policy.weights, Path(settings.runs_dir))
     loaded = load_checkpoint(source)
     agent = MettaAgent(settings.policy, WorldSpec.from_json(loaded.facts["world"]))
     try:
@@ -29,17 +35,35 @@ def make_agent(settings: Settings, spec: WorldSpec) -> MettaAgent:
     return agent
 
 
-def find_checkpoint(text: str) -> Path:
-    """A checkpoint by its own folder, or the newest of a run."""
-    path = Path(text).expanduser()
-    if (path / "manifest.json").is_file():
-        return path
-    newest = newest_checkpoint(path / "checkpoints", on_damaged=lambda error: say(f"passed over: {error}"))
-    if newest is None:
+def find_checkpoint(text: str, runs_dir: Path) -> Path:
+    """A checkpoint by its own folder, or the newest of a run, given its folder or its name below `runs_dir`."""
+    for path in (Path(text).expanduser(), runs_dir / text):
+        if (path / "manifest.json").is_file():
+            return path
+        newest = newest_checkpoint(path / "checkpoints", on_damaged=lambda error: say(f"passed over: {error}"))
+        if newest is not None:
+            return newest
+    raise SettingsError(f"policy.weights={text}: there is no checkpoint. Give a run, such as runs/first.")
+
+
+@torch.no_grad()
+def try_out(policy: Policy, agent: str) -> None:
+    """Act once on an empty observation, so that a policy of a user's own that does not fit its world is refused early."""
+    spec = policy.spec
+    shapes = policy.get_agent_experience_spec()
+    arrived = {key: torch.ones(2, *shape, dtype=getattr(torch, dtype)) for key, (shape, dtype) in shapes.items()}
+    arrived[keys.OBS].zero_()
+    flags = {keys.REWARDS: torch.zeros(2), keys.DONES: torch.ones(2) > 0, keys.TRUNCATEDS: torch.zeros(2) > 0}
+    try:
+        with policy.set_aside(Sampling(generator=torch.Generator())):
+            policy(TensorDict({**arrived, **flags}, batch_size=[2]))
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        shows = f"observations {spec.obs.dtype} {[*spec.obs.shape]}, actions {type(spec.actions).__name__}"
         raise SettingsError(
-            f"policy.weights={text}: there is no checkpoint. Give the folder of a run, such as runs/first."
-        )
-    return newest
+            f"{agent} cannot act in {spec.name} ({shows}):\n{type(error).__name__}: {reason}\n"
+            "Does it read what this world shows, and does encode_observations give input_size numbers?"
+        ) from error
 
 
 def say(text: str) -> None:

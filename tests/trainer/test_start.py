@@ -1,0 +1,41 @@
+"""Where an agent comes from: a run by folder or by name, and a class of one's own that is tried out first."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.config import load_settings
+from holdfast.errors import SettingsError
+from holdfast.trainer import train
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "custom_policy.py"
+SMALL = ["env=gym:CartPole-v1", "env.num_envs=2", "trainer.horizon=4", "trainer.total_timesteps=8", "progress=off"]
+
+
+def test_a_run_is_found_by_name(tmp_path: Path):
+    words = [*SMALL, f"runs_dir={tmp_path}"]
+    train(load_settings([*words, "run=first"]))
+    assert train(load_settings([*words, "run=second", "policy.weights=first"])).summary["agent_steps"] == 8
+    with pytest.raises(SettingsError, match=r"policy\.weights=frist: there is no checkpoint"):
+        train(load_settings([*words, "run=third", "policy.weights=frist"]))
+    assert not (tmp_path / "third").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (
+            ["env=memory"],
+            r"cannot act in memory \(observations uint8 \[\d+, 3\], actions DiscreteActions\):\nRuntimeError",
+        ),
+        ([*SMALL, "policy.kwargs.input_size=31"], "cannot act in gym:CartPole-v1"),
+    ],
+)
+def test_a_class_of_ones_own_that_does_not_fit_is_refused_early(words: list[str], part: str, tmp_path: Path):
+    code = tmp_path / "mine.py"
+    text = EXAMPLE.read_text().replace("num_layers=1, **memory):", "num_layers=1, input_size=None, **memory):")
+    code.write_text(text.replace("(spec, width, hidden", "(spec, input_size or width, hidden"))
+    with pytest.raises(SettingsError, match=part) as caught:
+        train(load_settings([*words, f"py_agent={code}:MyPolicy", "run=own", f"runs_dir={tmp_path}"]))
+    assert len(str(caught.value).split("\n")) <= 3
+    assert not (tmp_path / "own").exists()
