@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 import psutil
 import pytest
+import torch
 
 from holdfast.checkpoint import load_checkpoint, newest_checkpoint
 from holdfast.config import load_run_settings, load_settings
@@ -61,6 +62,21 @@ def test_the_same_seed_is_the_same_run_and_another_is_not(tmp_path):
     first, second = weights(one), weights(two)
     assert all(np.array_equal(first[name], second[name]) for name in first | second)
     assert figures(one) != figures(other)
+
+
+def test_a_run_does_not_depend_on_the_threads_it_finds(tmp_path):
+    before = torch.get_num_threads()
+    words = [*SMALL, f"runs_dir={tmp_path}", "trainer.threads=1"]
+    try:
+        runs = []
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            runs.append(train(load_settings([*words, f"run=t{threads}"])).run)
+    finally:
+        torch.set_num_threads(before)
+    assert figures(runs[0]) == figures(runs[1])
+    first, second = weights(runs[0]), weights(runs[1])
+    assert all(np.array_equal(first[name], second[name]) for name in first)
 
 
 @pytest.mark.slow

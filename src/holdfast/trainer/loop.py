@@ -219,4 +219,7 @@ def _set_up_torch(settings: Settings) -> None:
             f"device={settings.device} is not there: {str(error).splitlines()[0]}\nDevices here: {there}."
         ) from None
     keep_freed_memory()
+    # Orthogonal weights round differently with more threads: drawn with one they are the same on any machine, and
+    # whatever ran before in this process.
+    torch.set_num_threads(1)
     torch.manual_seed(settings.seed)
