@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from torch import nn
 
+from holdfast.config.nearest import did_you_mean
 from holdfast.errors import SettingsError
 from holdfast.policies.actions import distribution_for
 from holdfast.policies.components.component import Component, Entry, Place, Shape, WiringError
@@ -53,7 +53,7 @@ def compute_order(entries: Mapping[str, Entry], where: str) -> list[str]:
         for source in entries[name].sources:
             if source not in entries:
                 raise SettingsError(
-                    f"{where}: {name} reads {source!r}, which is not there.{_nearest(source, entries.keys() - {name})}"
+                    f"{where}: {name} reads {source!r}, which is not there.{did_you_mean(source, entries.keys() - {name})}"
                 )
             visit(source)
         path.pop()
@@ -101,7 +101,7 @@ def _entry(name: str, body: Any, where: str) -> Entry:
     if not isinstance(body, Mapping) or not isinstance(body.get("type"), str):
         raise SettingsError(f"{where}: {name} needs a type, such as `type: Linear`.")
     if body["type"] not in COMPONENTS:
-        hint = _nearest(body["type"], COMPONENTS) or f" There are {', '.join(sorted(COMPONENTS))}."
+        hint = did_you_mean(body["type"], COMPONENTS) or f" There are {', '.join(sorted(COMPONENTS))}."
         raise SettingsError(f"{where}: {name} has the type {body['type']!r}, which is not known.{hint}")
     try:
         entry = Entry.model_validate(dict(body))
@@ -143,12 +143,7 @@ def _explain(error: ValidationError, model: type[BaseModel]) -> str:
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         allowed = ", ".join(model.model_fields) or "none"
-        return f"{key!r} is not known.{_nearest(key, model.model_fields)} Allowed: {allowed}"
+        return f"{key!r} is not known.{did_you_mean(key, model.model_fields)} Allowed: {allowed}"
     if first["type"] == "missing":
         return f"{key} is missing"
     return f"{key}={first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name, sorted(known), n=1, cutoff=0.5)
-    return f" Did you mean {near[0]}?" if near else ""
