@@ -14,7 +14,7 @@ LAYERS = [
     {"config"},
     {"recurrence"},
     {"envs", "policies", "ppo"},
-    {"rollout", "checkpoint"},
+    {"rollout", "checkpoint", "audit"},
     {"trainer", "evaluate"},
     {"bench"},
     {"cli"},

@@ -135,6 +135,7 @@ EFFECT_ELSEWHERE = {
     "run",
     "runs_dir",
     "device",
+    "audit",
     "progress",
     "tensorboard",
     "wandb",
@@ -231,6 +232,13 @@ def test_keyword_arguments_reach_a_class_of_ones_own(tmp_path):
     small = figures(run([*words, f"py_agent={code}:MyPolicy", "policy.kwargs.width=4"], tmp_path, "small"))
     wide = figures(run([*words, f"py_agent={code}:MyPolicy", "policy.kwargs.width=8"], tmp_path, "wide"))
     assert small != wide
+
+
+def test_audit_looks_before_training(tmp_path, capsys):
+    run(GYM, tmp_path, "unseen")
+    assert "audit" not in capsys.readouterr().err
+    run([*GYM, "audit=on"], tmp_path, "looked-at")
+    assert "audit: py_agent=box is sound" in capsys.readouterr().err
 
 
 def test_run_and_runs_dir_name_the_folder(tmp_path):

@@ -39,3 +39,29 @@ def test_a_class_of_ones_own_that_does_not_fit_is_refused_early(words: list[str]
         train(load_settings([*words, f"py_agent={code}:MyPolicy", "run=own", f"runs_dir={tmp_path}"]))
     assert len(str(caught.value).split("\n")) <= 3
     assert not (tmp_path / "own").exists()
+
+
+FORGETFUL = """
+from examples_custom import MyPolicy
+import torch
+
+class Forgetful(MyPolicy):
+    def unroll(self, td, first, start):
+        return super().unroll(td, first, tuple(torch.zeros_like(leaf) for leaf in start))
+"""
+
+
+def test_a_class_of_ones_own_that_fails_the_audit_is_refused_unless_told(tmp_path: Path, monkeypatch, capsys):
+    (tmp_path / "examples_custom.py").write_text(EXAMPLE.read_text())
+    code = tmp_path / "forgetful.py"
+    code.write_text(FORGETFUL)
+    monkeypatch.syspath_prepend(tmp_path)
+    words = [*SMALL, f"py_agent={code}:Forgetful", f"runs_dir={tmp_path}", "run=own"]
+    with pytest.raises(SettingsError, match=r"fails memory_is_used.*\n.*audit=warn") as caught:
+        train(load_settings(words))
+    assert len(str(caught.value).split("\n")) <= 3
+    assert not (tmp_path / "own").exists()
+    assert train(load_settings([*words, "audit=warn"])).run.exists()
+    assert "fails memory_is_used" in capsys.readouterr().err
+    train(load_settings([*words[:-1], "run=unseen", "audit=off"]))
+    assert "audit" not in capsys.readouterr().err

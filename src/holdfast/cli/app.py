@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 import holdfast
-from holdfast.cli.failures import telling_failures
+from holdfast.cli.failures import FAILED, telling_failures
 from holdfast.errors import SettingsError
 
 app = typer.Typer(
@@ -186,6 +186,90 @@ def settings(
         from holdfast.config import describe_ready, list_keys
 
         typer.echo(ready_table(describe_ready()) if ready else key_table(list_keys(words or [])))
+
+
+@app.command()
+def audit(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TARGET", help="py_agent=NAME, agent=NAME, FILE.py:NAME, or the name or folder of a run."
+        ),
+    ] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Settings of a policy that is made for the audit."),
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="CHECK", help="Run this check alone; may be given several times.")
+    ] = None,
+    declare: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DEVIATION", help="Something the policy does on purpose; see docs/audit.md."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Only the checks that training runs.")] = False,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 2, help="Seed of weights and observations.")] = 0,
+    time_limit: Annotated[float, typer.Option(min=1, help="Give up after this many seconds.")] = 300,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    html: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Also write the report as a page, with dependency maps.")
+    ] = None,
+    checks: Annotated[bool, typer.Option("--checks", help="List the checks and what each promises.")] = False,
+    py_agent: Annotated[
+        str | None, typer.Option(metavar="FILE.py:CLASS", help="The run's own policy code, if you trust it.")
+    ] = None,
+    runs_dir: Annotated[Path, typer.Option(help="Folder that holds run folders.")] = Path("runs"),
+) -> None:
+    """Look for state bugs in a recurrent policy, before any training.
+
+    \b
+    holdfast audit py_agent=fast
+    holdfast audit agent=./mine.yaml env=arena --html audit.html
+    holdfast audit ./mine.py:MyPolicy env=gym:CartPole-v1
+    holdfast audit ./theirs.py:subject --declare learning_without_resets
+    holdfast audit runs/first --json
+
+    Exit code 0: sound. 1: a check failed. 2: the target cannot be audited.
+    """
+    with telling_failures():
+        if checks:
+            from holdfast.audit import CHECKS
+            from holdfast.cli.tables import row_table
+
+            typer.echo(row_table([{"check": check.name, "promise": check.promise} for check in CHECKS]))
+            return
+        if target is None:
+            raise SettingsError("name what is to be audited: py_agent=fast, ./mine.py:MyPolicy or runs/first.")
+        if html is not None and (html.is_dir() or not html.absolute().parent.is_dir()):
+            raise SettingsError(f"--html {html}: give the path of a file in a folder that exists.")
+        from holdfast.cli.audit_command import audit_target
+
+        report = audit_target(
+            target,
+            words or [],
+            only=only,
+            declared=declare or [],
+            quick=quick,
+            seed=seed,
+            time_limit=time_limit,
+            runs_dir=runs_dir,
+            py_agent=py_agent,
+            quiet=as_json,
+        )
+        if html is not None:
+            from holdfast.audit.page import report_page
+
+            html.write_text(report_page(report), encoding="utf-8")
+        if as_json:
+            typer.echo(json.dumps(report.to_json(), indent=2))
+        else:
+            from holdfast.cli.audit_text import report_text
+
+            typer.echo(report_text(report))
+            if html is not None:
+                typer.echo(f"The page is in {html}.")
+        if not report.sound:
+            raise typer.Exit(FAILED)
 
 
 @app.command()

@@ -14,29 +14,29 @@ PIPE_WIDTH = 1000
 
 
 def key_table(keys: list[Key]) -> str:
-    table = _table("key", "default", "takes", "what it is for", "only with")
+    table = text_table("key", "default", "takes", "what it is for", "only with")
     for key in keys:
         default = "" if key.default is None and not key.optional else _shown(key.default)
         table.add_row(key.name, default, key.allowed, key.description, key.owner)
-    return _render(table)
+    return render(table)
 
 
 def ready_table(files: dict[str, str]) -> str:
-    table = _table("settings=", "what it trains")
+    table = text_table("settings=", "what it trains")
     for name, first_line in files.items():
         table.add_row(name, first_line)
-    return _render(table)
+    return render(table)
 
 
 def row_table(rows: list[dict[str, Any]]) -> str:
     """Figures that share their keys, one row each."""
-    table = _table(*rows[0])
+    table = text_table(*rows[0])
     for row in rows:
         table.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()))
-    return _render(table)
+    return render(table)
 
 
-def _table(*columns: str) -> Table:
+def text_table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for i, column in enumerate(columns):
         table.add_column(column, no_wrap=i == 0, overflow="fold")
@@ -51,7 +51,7 @@ def _shown(value: object) -> str:
     )
 
 
-def _render(table: Table) -> str:
+def render(table: Table) -> str:
     console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, markup=False, highlight=False)
     with console.capture() as captured:
         console.print(table)

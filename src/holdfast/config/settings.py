@@ -364,6 +364,11 @@ class Settings(Section):
     env: EnvSettings = Field(default=MemoryEnv(), description="the world")
     policy: PolicySettings = Field(default=PlainPolicySettings(), description="the agent's own settings")
     trainer: TrainerSettings = Field(default=TrainerSettings(), description="collection and learning")
+    audit: Literal["auto", "on", "warn", "off"] = Field(
+        default="auto",
+        description="audit the policy before training and refuse one that fails (warn: train it anyway); "
+        "auto: policies of one's own",
+    )
     progress: Literal["auto", "bars", "lines", "off"] = Field(
         default="auto", description="progress view; auto: bars in a terminal"
     )

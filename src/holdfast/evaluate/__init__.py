@@ -1,5 +1,5 @@
 """A collector without learning."""
 
-from holdfast.evaluate.evaluation import EvaluationResult, evaluate, evaluate_run
+from holdfast.evaluate.evaluation import EvaluationResult, evaluate, evaluate_run, load_agent
 
-__all__ = ["EvaluationResult", "evaluate", "evaluate_run"]
+__all__ = ["EvaluationResult", "evaluate", "evaluate_run", "load_agent"]

@@ -15,7 +15,7 @@ from tensordict import TensorDict
 
 from holdfast.checkpoint import CheckpointError, load_checkpoint, newest_checkpoint
 from holdfast.config import load_run_settings
-from holdfast.config.settings import EnvSettings, OwnPolicySettings
+from holdfast.config.settings import EnvSettings, OwnPolicySettings, Settings
 from holdfast.envs import describe, make_world
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.policies import MettaAgent, Policy, Sampling
@@ -57,6 +57,22 @@ def evaluate_run(
     `on_damaged` hears of newer checkpoints that were passed over because they do not verify; `on_new_names` of
     features and actions the policy does not know, which it will not see and not take.
     """
+    agent, settings, path = load_agent(run_dir, checkpoint, py_agent, on_damaged)
+    env = settings.env if env is None else env
+    new = agent.initialize_to_world(describe(env), learn=False)
+    if new and on_new_names is not None:
+        on_new_names(new)
+    result = evaluate(agent.policy, env, episodes, seed, greedy, max_steps=max_steps)
+    return EvaluationResult(**{**asdict(result), "checkpoint": path.name})
+
+
+def load_agent(
+    run_dir: Path,
+    checkpoint: str | None = None,
+    py_agent: str | None = None,
+    on_damaged: Callable[[CheckpointError], None] | None = None,
+) -> tuple[MettaAgent, Settings, Path]:
+    """The agent of a run's newest checkpoint, or of the one named, with the run's settings and where it was found."""
     folder = run_dir / "checkpoints"
     path = folder / checkpoint if checkpoint else newest_checkpoint(folder, on_damaged)
     if path is None or not path.exists():
@@ -74,12 +90,7 @@ def evaluate_run(
     agent = MettaAgent.restore(
         settings.policy, WorldSpec.from_json(loaded.facts["world"]), loaded.facts["agent"], loaded.tensors["policy"]
     )
-    env = settings.env if env is None else env
-    new = agent.initialize_to_world(describe(env), learn=False)
-    if new and on_new_names is not None:
-        on_new_names(new)
-    result = evaluate(agent.policy, env, episodes, seed, greedy, max_steps=max_steps)
-    return EvaluationResult(**{**asdict(result), "checkpoint": path.name})
+    return agent, settings, path
 
 
 @torch.no_grad()

@@ -42,6 +42,7 @@ class Policy(nn.Module):
         "actor",
         "critic",
     )  # parameters that start so are heads (for gradient norms)
+    declared_deviations: tuple[str, ...] = ()  # what an own class does on purpose; `holdfast audit` reports it as such
 
     def __init__(self, spec: WorldSpec, memory_scope: str = "episode"):
         super().__init__()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from holdfast.config.settings import (
@@ -72,27 +73,33 @@ def read_graph(agent: str) -> Any:
 def load_class(py_agent: str) -> type[Policy]:
     """FILE.py:CLASS, run from its file."""
     file, _, name = py_agent.rpartition(":")
-    path = Path(file).expanduser()
-    if not path.is_file():
-        raise SettingsError(f"py_agent={py_agent}: there is no file {file}.")
-    module_name = f"holdfast_user_{path.stem}"
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module  # dataclasses and pickles inside it look themselves up
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise SettingsError(f"py_agent={py_agent}: the file cannot be run: {type(error).__name__}: {error}") from error
+    module = load_file(file, f"py_agent={py_agent}")
     found = getattr(module, name, None)
     if not isinstance(found, type) or not issubclass(found, Policy):
         classes = [key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, Policy)]
-        own = [key for key in classes if vars(module)[key].__module__ == module_name]
+        own = [key for key in classes if vars(module)[key].__module__ == module.__name__]
         raise SettingsError(
             f"py_agent={py_agent}: {name} is not a policy class there. Policies in it: {', '.join(own) or 'none'}."
         )
     return found
+
+
+def load_file(file: str, asked: str) -> ModuleType:
+    """The module of a file that a user named in so many words, and so trusts. asked: those words, for errors."""
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise SettingsError(f"{asked}: there is no file {file}.")
+    name = f"holdfast_user_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickles inside it look themselves up
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise SettingsError(f"{asked}: the file cannot be run: {type(error).__name__}: {error}") from error
+    return module
 
 
 def _make_own(kind: type[Policy], py_agent: str, spec: WorldSpec, options: dict[str, Any]) -> Policy:

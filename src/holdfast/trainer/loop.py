@@ -27,7 +27,7 @@ from holdfast.trainer.progress import make_progress
 from holdfast.trainer.run_folder import RunFolder, check_run
 from holdfast.trainer.shapes import describe_update
 from holdfast.trainer.sinks import check_sinks, make_sinks
-from holdfast.trainer.start import make_agent
+from holdfast.trainer.start import audit_first, make_agent
 from holdfast.trainer.watch import Watch
 from holdfast.trainer.weights import weight_figures
 
@@ -50,6 +50,7 @@ def train(settings: Settings) -> TrainResult:
     _set_up_torch(settings)
     agent = make_agent(settings, spec).to(settings.device)
     policy = agent.policy
+    audit_first(settings)
     policy.sampling.generator = torch.Generator(settings.device).manual_seed(settings.seed)
     check_experience_spec(policy)
     torch.set_num_threads(settings.trainer.threads or threads_that_pay(policy, plan))

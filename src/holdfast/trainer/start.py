@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from tensordict import TensorDict
 
+from holdfast.audit import audit, subject_of
 from holdfast.checkpoint import load_checkpoint, newest_checkpoint
 from holdfast.config.settings import OwnPolicySettings, Settings
 from holdfast.errors import SettingsError
@@ -31,8 +32,29 @@ def make_agent(settings: Settings, spec: WorldSpec) -> MettaAgent:
         raise SettingsError(f"policy.weights={settings.policy.weights}: {error}") from error
     new = agent.initialize_to_world(spec, learn=True)
     if new:
-        say(f"new here, to be learned: {', '.join(new)}")
+        say(f"policy.weights: new here, to be learned: {', '.join(new)}")
     return agent
+
+
+def audit_first(settings: Settings) -> None:
+    """A quick audit of another such policy. One that fails is refused, or trained with a warning if the user says so."""
+    ours = not isinstance(settings.policy, OwnPolicySettings) and not settings.policy.agent_word.endswith(".yaml")
+    if settings.audit == "off" or (settings.audit == "auto" and ours):
+        return
+    report = audit(subject_of(settings), quick=True, seed=settings.seed)
+    if report.sound:
+        say(f"audit: {settings.policy.agent_word} is sound ({len(report.findings)} checks, {report.seconds:.0f} s)")
+        return
+    found = report.failures[0]
+    more = f" and {len(report.failures) - 1} more" if len(report.failures) > 1 else ""
+    message = f"audit: {settings.policy.agent_word} fails {found.check.name}{more}: {found.evidence}."
+    if settings.audit == "warn":
+        say(message)
+        return
+    raise SettingsError(
+        f"{message}\n`holdfast audit {settings.policy.agent_word} env={settings.env.name}` says what to do about it; "
+        "audit=warn trains it all the same."
+    )
 
 
 def find_checkpoint(text: str, runs_dir: Path) -> Path:
@@ -40,7 +62,9 @@ def find_checkpoint(text: str, runs_dir: Path) -> Path:
     for path in (Path(text).expanduser(), runs_dir / text):
         if (path / "manifest.json").is_file():
             return path
-        newest = newest_checkpoint(path / "checkpoints", on_damaged=lambda error: say(f"passed over: {error}"))
+        newest = newest_checkpoint(
+            path / "checkpoints", on_damaged=lambda error: say(f"policy.weights: passed over: {error}")
+        )
         if newest is not None:
             return newest
     raise SettingsError(f"policy.weights={text}: there is no checkpoint. Give a run, such as runs/first.")
@@ -67,4 +91,4 @@ def try_out(policy: Policy, agent: str) -> None:
 
 
 def say(text: str) -> None:
-    print(f"policy.weights: {text}", file=sys.stderr)
+    print(text, file=sys.stderr)

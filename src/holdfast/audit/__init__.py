@@ -1,0 +1,25 @@
+"""The auditor: finds state bugs in anyone's recurrent policy, before any training."""
+
+from holdfast.audit.audit import Report, audit
+from holdfast.audit.checks import CHECKS
+from holdfast.audit.findings import Check, Finding, Verdict
+from holdfast.audit.probe import UnusableError
+from holdfast.audit.sound import assert_sound, subject_of
+from holdfast.audit.subject import DEVIATIONS, NotOfferedError, Outputs, State, Subject
+
+__all__ = [
+    "CHECKS",
+    "DEVIATIONS",
+    "Check",
+    "Finding",
+    "NotOfferedError",
+    "Outputs",
+    "Report",
+    "State",
+    "Subject",
+    "UnusableError",
+    "Verdict",
+    "assert_sound",
+    "audit",
+    "subject_of",
+]

@@ -1,0 +1,19 @@
+"""Policies as subjects. No adapter imports the library that it is for: it is handed objects of it."""
+
+from holdfast.audit.adapters.bare import BareRecurrent
+from holdfast.audit.adapters.cleanrl import CleanRLAgent
+from holdfast.audit.adapters.contract import ContractPolicy
+from holdfast.audit.adapters.mettagrid_policy import MettaGridLSTM
+from holdfast.audit.adapters.puffer import PufferPolicy
+from holdfast.audit.adapters.sb3 import RecurrentPPOPolicy
+from holdfast.audit.adapters.step_function import StepFunction
+
+__all__ = [
+    "BareRecurrent",
+    "CleanRLAgent",
+    "ContractPolicy",
+    "MettaGridLSTM",
+    "PufferPolicy",
+    "RecurrentPPOPolicy",
+    "StepFunction",
+]

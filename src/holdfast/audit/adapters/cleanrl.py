@@ -1,0 +1,54 @@
+"""Agents in the style of CleanRL's ppo_atari_lstm.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from holdfast.audit.adapters.common import Observe, observing
+from holdfast.audit.subject import ACTIONS, Outputs, State, Subject, source_of
+
+
+class CleanRLAgent(Subject):
+    """An agent with `lstm` and `get_action_and_value(x, lstm_state, done, action=None)`.
+
+        def subject():
+            return CleanRLAgent(Agent(envs), obs_shape=(4,))
+
+    `holdfast audit mine.py:subject`. Sequences are given as CleanRL's update gives them: time-major and flat, [T * B, ...],
+    with done as floats; the number of slots is that of lstm_state, (h, c) of [layers, B, hidden] each. Observations are
+    normal numbers of obs_shape, or what a function observations(N, generator) returns.
+    """
+
+    def __init__(
+        self, agent: Any, obs_shape: tuple[int, ...] | None = None, observations: Observe | None = None, name: str = ""
+    ):
+        self.agent = self.module = agent
+        self._observe = observing("CleanRLAgent", obs_shape, observations)
+        self.name = name or type(agent).__name__
+
+    def observations(self, N: int, generator: torch.Generator) -> Tensor:
+        return self._observe(N, generator)
+
+    def initial_state(self, B: int) -> State:
+        shape = (self.agent.lstm.num_layers, B, self.agent.lstm.hidden_size)
+        return torch.zeros(shape), torch.zeros(shape)
+
+    def step(self, obs: Tensor, state: State, first: Tensor) -> tuple[Outputs, State]:
+        actions, *scores, state = self.agent.get_action_and_value(obs, state, first.float())
+        return {ACTIONS: actions, **named(*scores)}, state
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        assert actions is not None
+        flat = (obs.flatten(0, 1), state, first.flatten().float(), actions.flatten(0, 1))
+        _, *scores, state = self.agent.get_action_and_value(*flat)
+        return {name: y.unflatten(0, first.shape) for name, y in named(*scores).items()}, state
+
+    def where(self, method: str) -> str:
+        return source_of(getattr(self.agent, "get_states", self.agent.get_action_and_value))
+
+
+def named(log_prob: Tensor, entropy: Tensor, value: Tensor) -> Outputs:
+    return {"log_prob": log_prob, "entropy": entropy, "value": value.flatten()}

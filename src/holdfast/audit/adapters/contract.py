@@ -1,0 +1,139 @@
+"""Policies of the TensorDict contract: ours, and anyone's that is called as `policy(td, state=None, action=None)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, Subject, source_of
+from holdfast.policies import Policy
+from holdfast.policies.policy import read_state
+from holdfast.spec import WorldSpec, keys
+
+NAMES = {
+    keys.ACTIONS: ACTIONS,
+    keys.LOG_PROB: "log_prob",
+    keys.VALUES: "value",
+    keys.ENTROPY: "entropy",
+    keys.FULL_LOG_PROBS: "full_log_probs",
+}
+METHODS = {
+    "step": "forward",
+    "sequence": "forward",
+    "act": "forward",
+    "look": "forward",
+    "score": "forward",
+    "rebuild": "__init__",
+    "reset_slots": "reset_env_memory",
+}
+
+
+class ContractPolicy(Subject):
+    """observe: N observations of the policy's world, [N, ...]. make: another policy of the same kind."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        observe: Callable[[int, torch.Generator], Tensor],
+        name: str = "",
+        make: Callable[[], Policy] | None = None,
+    ):
+        self.policy = self.module = policy
+        self.spec: WorldSpec = policy.spec
+        self.observe = observe
+        self.make = make
+        self.name = name or type(policy).__name__
+        self.declared = frozenset(self._declared())
+
+    def _declared(self) -> list[str]:
+        """What the policy does on purpose: by its settings, or by what its class says."""
+        found = list(self.policy.declared_deviations)
+        if self.policy.memory_scope == "lifetime":
+            found.append("lifetime_memory")
+        return found if self.policy.has_memory() else [*found, "memoryless"]
+
+    def observations(self, N: int, generator: torch.Generator) -> Tensor:
+        return self.observe(N, generator)
+
+    def initial_state(self, B: int) -> State:
+        return self.policy.initial_state(B)
+
+    def step(self, obs: Tensor, state: State, first: Tensor) -> tuple[Outputs, State]:
+        td = self.policy(self._td(obs, first, torch.zeros_like(first)), state=state)
+        return outputs_of(td), self._final(td, len(obs), 1)
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        td = self._scored(obs, first, torch.zeros_like(first), state, actions)
+        T, B = first.shape
+        return {name: y.transpose(0, 1) for name, y in outputs_of(td).items()}, self._final(td, B, T)
+
+    def act(self, obs: Tensor, terminated: Tensor, truncated: Tensor, slots: Tensor) -> Outputs:
+        td = self._td(obs, terminated, truncated)
+        td.set(keys.SLOT_IDS, slots)
+        return outputs_of(self.policy(td))
+
+    def look(self, obs: Tensor, terminated: Tensor, truncated: Tensor, slots: Tensor) -> Outputs:
+        memory = tuple(leaf.index_select(1, slots) for leaf in self.policy.get_memory())
+        return outputs_of(self.policy(self._td(obs, terminated, truncated), state=memory))
+
+    def score(self, obs: Tensor, terminated: Tensor, truncated: Tensor, state: State, actions: Tensor) -> Outputs:
+        td = self._scored(obs, terminated, truncated, state, actions)
+        return {name: y.transpose(0, 1) for name, y in outputs_of(td).items()}
+
+    def get_memory(self) -> State:
+        return tuple(self.policy.get_memory())
+
+    def set_memory(self, memory: State) -> None:
+        self.policy.set_memory(memory)
+
+    def reset_memory(self) -> None:
+        self.policy.reset_memory()
+
+    def reset_slots(self, slots: Tensor) -> None:
+        self.policy.reset_env_memory(slots)
+
+    def rebuild(self) -> ContractPolicy:
+        if self.make is None:
+            raise NotOfferedError("it is not said how to make another one of it")
+        return ContractPolicy(self.make(), self.observe, self.name)
+
+    def where(self, method: str) -> str:
+        """The user's own method if there is one, else the class."""
+        name = METHODS.get(method, method)
+        own = next((kind for kind in type(self.policy).__mro__ if name in vars(kind)), None)
+        return source_of(type(self.policy) if own is None or own is Policy else vars(own)[name])
+
+    # --------------------------------------------------------------------------------------------------- TensorDicts
+
+    def _td(self, obs: Tensor, terminated: Tensor, truncated: Tensor) -> TensorDict:
+        """Axes as given: [B] or [B, T]."""
+        entries: dict[str, Any] = {
+            keys.OBS: obs,
+            keys.REWARDS: torch.zeros(terminated.shape),
+            keys.DONES: terminated,
+            keys.TRUNCATEDS: truncated,
+        }
+        if self.spec.mask_size:
+            entries[keys.ACTION_MASK] = torch.ones(*terminated.shape, self.spec.mask_size, dtype=torch.bool)
+        return TensorDict(entries, batch_size=terminated.shape)
+
+    def _scored(
+        self, obs: Tensor, terminated: Tensor, truncated: Tensor, state: State, actions: Tensor | None
+    ) -> TensorDict:
+        td = self._td(obs.transpose(0, 1), terminated.transpose(0, 1), truncated.transpose(0, 1))
+        assert actions is not None
+        return self.policy(td, state=state, action=actions.transpose(0, 1))
+
+    def _final(self, td: TensorDict, B: int, T: int) -> State:
+        leaves = len(self.policy.state_shapes)
+        if leaves and keys.FINAL_STATE + "0" not in td:
+            raise NotOfferedError("its forward hands back no final state")
+        return read_state(td, leaves, B, T, keys.FINAL_STATE)
+
+
+def outputs_of(td: TensorDict) -> Outputs:
+    return {name: td[key] for key, name in NAMES.items() if key in td}

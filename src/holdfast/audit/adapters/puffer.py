@@ -1,0 +1,70 @@
+"""Policies in the style of PufferLib's LSTMWrapper."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from holdfast.audit.adapters.common import Observe, blanked, observing
+from holdfast.audit.subject import Outputs, State, Subject, source_of
+
+
+class PufferPolicy(Subject):
+    """A policy with `forward_eval(obs, state)` to act and `forward(obs [B, T, ...], state)` to learn.
+
+        def subject():
+            return PufferPolicy(pufferlib.models.LSTMWrapper(env, policy), obs_shape=(4,))
+
+    `holdfast audit mine.py:subject`. state is a dict whose lstm_h and lstm_c [B, hidden] are replaced by each call. Acting is
+    audited as a careful caller does it: rows whose episode begins are zeroed before the call (PufferLib's own trainer
+    zeroes all of them at the start of a rollout, and none at the end of an episode). Learning is given no flags, so it
+    runs through episode ends. That is a finding; `--declare learning_without_resets` if it is meant.
+    """
+
+    slot_axis = 0
+
+    def __init__(
+        self, policy: Any, obs_shape: tuple[int, ...] | None = None, observations: Observe | None = None, name: str = ""
+    ):
+        self.policy = self.module = policy
+        self._observe = observing(type(self).__name__, obs_shape, observations)
+        self.name = name or type(policy).__name__
+
+    def observations(self, N: int, generator: torch.Generator) -> Tensor:
+        return self._observe(N, generator)
+
+    def initial_state(self, B: int) -> State:
+        return torch.zeros(B, self.policy.hidden_size), torch.zeros(B, self.policy.hidden_size)
+
+    def step(self, obs: Tensor, state: State, first: Tensor) -> tuple[Outputs, State]:
+        h, c = blanked(state, first, self.slot_axis)
+        kept = {"lstm_h": h, "lstm_c": c, "done": first}
+        logits, values = self.policy.forward_eval(obs, kept)
+        return {"logits": joined(logits), "value": values.flatten()}, self._rows(kept)
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        T, B = first.shape
+        kept = {key: self._to_learn(leaf) for key, leaf in zip(("lstm_h", "lstm_c"), state, strict=True)}
+        logits, values = self.policy(obs.transpose(0, 1), kept)
+        outputs = {"logits": joined(logits).unflatten(0, (B, T)), "value": values.reshape(B, T)}
+        return {name: y.transpose(0, 1) for name, y in outputs.items()}, self._rows(kept)
+
+    def where(self, method: str) -> str:
+        return source_of(type(self.policy).forward if method == "sequence" else type(self.policy).forward_eval)
+
+    def _to_learn(self, leaf: Tensor) -> Tensor:
+        """[B, hidden] as `forward` takes it: with a layer in front."""
+        return leaf.unsqueeze(0)
+
+    def _rows(self, kept: dict[str, Tensor]) -> State:
+        """What a call left behind as [B, hidden]; the one layer stands before or after the slots."""
+        return tuple(kept[key].reshape(-1, self.policy.hidden_size) for key in ("lstm_h", "lstm_c"))
+
+
+def joined(logits: Any) -> Tensor:
+    """Logits of one choice, of several, or a normal distribution, as one tensor [..., numbers]."""
+    if isinstance(logits, torch.distributions.Normal):
+        return torch.cat([logits.mean, logits.stddev], -1)
+    return logits if isinstance(logits, Tensor) else torch.cat(list(logits), -1)

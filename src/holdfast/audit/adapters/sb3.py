@@ -1,0 +1,77 @@
+"""sb3-contrib's recurrent policies: the `policy` of a RecurrentPPO."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributions import Categorical, Normal
+
+from holdfast.audit.subject import ACTIONS, Outputs, State, Subject, source_of
+
+METHODS = {"step": "forward", "sequence": "evaluate_actions"}
+
+
+class BothStates(NamedTuple):
+    """(h, c) of actor and critic: what sb3-contrib calls RNNStates."""
+
+    pi: State
+    vf: State
+
+
+class RecurrentPPOPolicy(Subject):
+    """A RecurrentActorCriticPolicy whose observations are one array (no MultiInput).
+
+        def subject():
+            model = RecurrentPPO("MlpLstmPolicy", "CartPole-v1", device="cpu")
+            return RecurrentPPOPolicy(model.policy)
+
+    `holdfast audit mine.py:subject`. Acting is `forward`, as rollouts are collected; the distribution of evaluation,
+    `get_distribution`, is looked at, too. Learning is `evaluate_actions`, given what the rollout buffer gives: slot after
+    slot, [B * T, ...], flags as floats. It returns no state; `forward` over the same sequences does.
+    """
+
+    def __init__(self, policy: Any, name: str = ""):
+        self.policy = self.module = policy
+        self.name = name or type(policy).__name__
+
+    def observations(self, N: int, generator: torch.Generator) -> Tensor:
+        space = deepcopy(self.policy.observation_space)
+        space.seed(int(torch.randint(2**31 - 1, (1,), generator=generator)))
+        return torch.from_numpy(np.stack([space.sample() for _ in range(N)]))
+
+    def initial_state(self, B: int) -> State:
+        lstm = self.policy.lstm_actor
+        return tuple(torch.zeros(lstm.num_layers, B, lstm.hidden_size) for _ in range(4))
+
+    def step(self, obs: Tensor, state: State, first: Tensor) -> tuple[Outputs, State]:
+        states, starts = BothStates(state[:2], state[2:]), first.float()
+        actions, values, log_prob, after = self.policy.forward(obs, states, starts)
+        scores = {"value": values.flatten(), "log_prob": log_prob, **self._choices(obs, states, starts)}
+        return {ACTIONS: actions, **scores}, (*after.pi, *after.vf)
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        assert actions is not None
+        T, B = first.shape
+        states = BothStates(state[:2], state[2:])
+        flat_obs, starts, taken = (x.transpose(0, 1).flatten(0, 1) for x in (obs, first.float(), actions))
+        values, log_prob, entropy = self.policy.evaluate_actions(flat_obs, taken, states, starts)
+        scores = {"value": values.flatten(), "log_prob": log_prob, **self._choices(flat_obs, states, starts)}
+        if entropy is not None:  # a squashed distribution has none
+            scores["entropy"] = entropy
+        after = self.policy.forward(flat_obs, states, starts)[-1]
+        return {name: y.unflatten(0, (B, T)).transpose(0, 1) for name, y in scores.items()}, (*after.pi, *after.vf)
+
+    def where(self, method: str) -> str:
+        return source_of(getattr(type(self.policy), METHODS.get(method, "forward")))
+
+    def _choices(self, obs: Tensor, states: BothStates, starts: Tensor) -> Outputs:
+        """The distribution itself, so that nothing hides behind which action was drawn."""
+        found = self.policy.get_distribution(obs, states.pi, starts)[0].distribution
+        if isinstance(found, Categorical):
+            return {"full_log_probs": found.logits}
+        parts = found if isinstance(found, list) else [found]
+        return {"distribution": torch.cat([p.mean if isinstance(p, Normal) else p.logits for p in parts], -1)}

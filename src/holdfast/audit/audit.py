@@ -1,0 +1,136 @@
+"""Run the checks on a subject, one after the other, and collect what they found."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from holdfast.audit.checks import CHECKS
+from holdfast.audit.dependence import DependencyMap
+from holdfast.audit.examination import Examination
+from holdfast.audit.findings import Check, Finding, Tally, Verdict, judged
+from holdfast.audit.probe import UnusableError
+from holdfast.audit.subject import DEVIATIONS, NotOfferedError, Subject
+from holdfast.audit.waking import awake
+from holdfast.errors import HoldfastError, SettingsError
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an audit found about one subject."""
+
+    name: str
+    findings: tuple[Finding, ...]
+    declared: frozenset[str]
+    seconds: float
+    note: str = ""  # what was done to the policy so that it could be heard
+    maps: dict[tuple[str, str], DependencyMap] = field(repr=False, default_factory=dict)
+
+    @property
+    def failures(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.verdict == Verdict.FAIL]
+
+    @property
+    def sound(self) -> bool:
+        return not self.failures
+
+    def counts(self) -> dict[str, int]:
+        return {verdict.value: sum(f.verdict == verdict for f in self.findings) for verdict in Verdict}
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "policy": self.name,
+            "sound": self.sound,
+            "declared": sorted(self.declared),
+            "seconds": round(self.seconds, 2),
+            "note": self.note,
+            "counts": self.counts(),
+            "findings": [finding.to_json() for finding in self.findings],
+        }
+
+
+def audit(
+    subject: Subject,
+    checks: Iterable[str] | None = None,
+    seed: int = 0,
+    quick: bool = False,
+    on_check: Callable[[str], None] | None = None,
+) -> Report:
+    """Judge a subject. checks: names of those to run; all by default, or with `quick` those that matter most."""
+    began = time.perf_counter()
+    unknown = sorted(subject.declared - DEVIATIONS.keys())
+    if unknown:
+        raise SettingsError(f"{unknown[0]} is no deviation that can be declared. There are: {', '.join(DEVIATIONS)}.")
+    with torch.random.fork_rng(devices=[]):  # an audit before training must not change the run
+        examination = _opened(subject, seed)
+        findings = []
+        with awake(examination.probe) as note:
+            for check in chosen_checks(checks, quick):
+                if on_check is not None:
+                    on_check(check.name)
+                findings.append(run_check(check, examination))
+    seconds = time.perf_counter() - began
+    return Report(subject.name, tuple(findings), subject.declared, seconds, note, examination.maps)
+
+
+def chosen_checks(names: Iterable[str] | None = None, quick: bool = False) -> list[Check]:
+    if names is None:
+        return [check for check in CHECKS if check.quick or not quick]
+    by_name = {check.name: check for check in CHECKS}
+    wanted = list(names)
+    unknown = [name for name in wanted if name not in by_name]
+    if unknown:
+        raise SettingsError(f"there is no check {unknown[0]}. `holdfast audit --checks` lists them.")
+    return [by_name[name] for name in wanted]
+
+
+def run_check(check: Check, examination: Examination) -> Finding:
+    """One check. A subject that raises in the middle of it is at fault, and so is its finding."""
+    began = time.perf_counter()
+    subject, tally = examination.subject, Tally()
+    try:
+        check.run(examination, tally)
+        verdict, evidence = judged(check, tally, subject.declared)
+    except NotOfferedError as reason:
+        if tally.broken:
+            verdict, evidence = judged(check, tally, subject.declared)
+        else:
+            verdict, evidence = Verdict.NOT_RUN, str(reason)
+    except UnusableError as error:
+        verdict, evidence = Verdict.FAIL, str(error)
+    except Exception as error:
+        if isinstance(error, HoldfastError) or _is_ours(error):
+            raise
+        verdict, evidence = Verdict.FAIL, f"it raised {type(error).__name__}: {_first_line(error)}"
+    where = subject.where(check.look_at) if verdict == Verdict.FAIL else ""
+    return Finding(check, verdict, evidence, where, time.perf_counter() - began)
+
+
+def _opened(subject: Subject, seed: int) -> Examination:
+    """A first run of every form. What fails here cannot be audited at all."""
+    try:
+        examination = Examination(subject, seed)
+        with torch.no_grad():
+            _ = examination.probe.forms
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise UnusableError(f"{subject.name} cannot be run: {type(error).__name__}: {_first_line(error)}") from error
+    return examination
+
+
+def _is_ours(error: Exception) -> bool:
+    """Raised by the auditor's own code: then it is no finding about the subject."""
+    frames = traceback.extract_tb(error.__traceback__)
+    here = Path(__file__).parent
+    last = Path(frames[-1].filename)
+    return last.is_relative_to(here) and last.parent.name not in ("adapters", "mutants")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or ["without a word"])[0][:200]

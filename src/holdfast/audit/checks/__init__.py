@@ -1,0 +1,8 @@
+"""The checks: one function per promise, grouped by what they are about."""
+
+from holdfast.audit.checks import episodes, learning, memory, slots, time
+from holdfast.audit.findings import Check
+
+CHECKS: tuple[Check, ...] = (*episodes.CHECKS, *slots.CHECKS, *time.CHECKS, *learning.CHECKS, *memory.CHECKS)
+
+__all__ = ["CHECKS"]

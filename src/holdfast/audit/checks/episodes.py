@@ -1,0 +1,221 @@
+"""Episodes are separate: what came before a first observation is gone, forwards and backwards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from holdfast.audit.checks.register import Register
+from holdfast.audit.examination import Examination
+from holdfast.audit.findings import NO_GRADIENT, Tally
+from holdfast.audit.probe import ACTING, SEQUENCE, STEPPING, differences
+from holdfast.audit.subject import ACTIONS
+
+CHECKS = Register()
+ON_PURPOSE = ("lifetime_memory", "learning_without_resets")
+COST = "Episodes run into each other: the policy acts on a past that is not its own, and returns stay near chance."
+
+
+def _crossing(e: Examination, form: str, slot: int, at: Tensor) -> Tensor:
+    """Cells of one slot that reach over an episode start into these steps [T] of outputs."""
+    found = e.changes(form)
+    cells = found.same_slot & ~found.allowed
+    earlier = torch.arange(len(at) + 1)[:, None] <= torch.arange(len(at))[None, :]  # not the future: another check
+    cells = cells & earlier[:, None, :, None] & at[None, None, :, None]
+    only = torch.zeros_like(cells)
+    only[:, slot] = cells[:, slot]
+    return only
+
+
+def _steps(*numbers: int) -> Tensor:
+    chosen = torch.zeros(6, dtype=torch.bool)
+    chosen[list(numbers)] = True
+    return chosen
+
+
+@CHECKS(
+    cost=COST,
+    mend="Zero the state of every slot whose first flag is set before the very first step of a call, too.",
+    excused_by=ON_PURPOSE,
+    quick=True,
+)
+def reset_at_the_first_step(e: Examination, tally: Tally) -> None:
+    """A flag on the first step of a call clears the start state."""
+    e.has_state()
+    for form in e.probe.forms:
+        cells = _crossing(e, form, 2, _steps(0, 1, 2, 3, 4))
+        cells[1:] = False
+        e.nothing_moves(tally, form, cells)
+
+
+@CHECKS(
+    cost=COST,
+    mend="Reset inside the sequence: step through time and mask the state by first[t], or split at episode starts.",
+    look_at="sequence",
+    excused_by=ON_PURPOSE,
+    quick=True,
+)
+def reset_inside(e: Examination, tally: Tally) -> None:
+    """A flag inside a sequence separates what comes before it from what comes after."""
+    for form in e.probe.forms:
+        e.nothing_moves(tally, form, _crossing(e, form, 1, _steps(3, 4, 5)))
+
+
+@CHECKS(
+    cost="One step in every horizon acts on another episode's memory, and so does the value that ends the segment.",
+    mend="Look for loops over range(T - 1), and for flags shifted by one step.",
+    look_at="sequence",
+    excused_by=ON_PURPOSE,
+)
+def reset_at_the_last_step(e: Examination, tally: Tally) -> None:
+    """A flag on the last step of a sequence counts as any other."""
+    for form in e.probe.forms:
+        e.nothing_moves(tally, form, _crossing(e, form, 2, _steps(5)))
+
+
+@CHECKS(
+    cost="Episodes of one step leak into the next: rare, so it shows late and looks like noise.",
+    mend="Reset wherever first is set; do not look for changes of the flag.",
+    excused_by=ON_PURPOSE,
+)
+def reset_twice_in_a_row(e: Examination, tally: Tally) -> None:
+    """Flags on two successive steps both count."""
+    for form in e.probe.forms:
+        e.nothing_moves(tally, form, _crossing(e, form, 3, _steps(2, 3, 4, 5)))
+
+
+@CHECKS(
+    cost="Half of the memory survives the end of an episode, and leaks into everything after it.",
+    mend="Clear every tensor of the state (an LSTM has two: h and c).",
+    excused_by=ON_PURPOSE,
+)
+def every_part_of_the_state_is_reset(e: Examination, tally: Tally) -> None:
+    """A reset clears every tensor of the state, in every layer."""
+    e.has_state()
+    with torch.no_grad():
+        for form in e.probe.forms:
+            script = e.probe.script(T=3, ends={0: [0]})
+            usual = e.probe.run(form, script)
+            actions = usual.outputs.get(ACTIONS)
+            other = e.probe.any_state(script.first.shape[1])
+            for i, leaf in enumerate(script.start):
+                layers = range(len(leaf)) if e.subject.slot_axis == 1 and leaf.dim() == 3 else [slice(None)]
+                for layer in layers:
+                    changed = leaf.clone()
+                    changed[layer] = other[i][layer]
+                    start = (*script.start[:i], changed, *script.start[i + 1 :])
+                    outputs = e.probe.run(form, replace(script, start=start), actions).outputs
+                    size = float(differences(usual.outputs, outputs)[:, 0].max())
+                    part = f"tensor {i} of the state" + (f", layer {layer}," if isinstance(layer, int) else "")
+                    tally.still(form, size, f"{form}: {part} got through a reset and moved an output by {size:.2g}")
+
+
+@CHECKS(
+    cost="With integer flags, slot 0 is reset at every step and the others never are: all but memoryless.",
+    mend="Turn flags into booleans first (first != 0); an integer tensor used as an index picks slots 0 and 1.",
+    quick=True,
+)
+def integer_flags(e: Examination, tally: Tally) -> None:
+    """Flags given as integers or floats mean the same as booleans."""
+    with torch.no_grad():
+        for form in e.probe.forms:
+            script = e.probe.script(ends={0: [3], 1: [1], 2: [1, 4]})
+            usual = e.probe.run(form, script)
+            for dtype in (torch.int64, torch.uint8, torch.float32):
+                changed = script.with_first(script.first.to(dtype))
+                try:
+                    outputs = e.probe.run(form, changed, usual.outputs.get(ACTIONS)).outputs
+                except Exception as error:
+                    said = f"{form}: flags as {str(dtype)[6:]} raise {type(error).__name__}: {str(error)[:80]}"
+                    tally.holds(form, False, said)
+                    continue
+                size = float(differences(usual.outputs, outputs).max())
+                tally.still(form, size, f"{form}: outputs moved by {size:.2g} when flags came as {str(dtype)[6:]}")
+
+
+@CHECKS(
+    cost="Evaluation in a single environment never forgets, or fails, while training with many looked right.",
+    mend="Look for squeeze() without an axis, and for conditions on first.any() or len(first).",
+    excused_by=ON_PURPOSE,
+)
+def reset_with_one_slot(e: Examination, tally: Tally) -> None:
+    """A single slot is reset like any other."""
+    e.has_state()
+    with torch.no_grad():
+        for form in e.probe.forms:
+            for ends in ([0], [2]):
+                script = e.probe.script(T=4, B=1, ends={0: ends})
+                usual = e.probe.run(form, script)
+                changed = replace(script, start=e.probe.any_state(1))
+                outputs = e.probe.run(form, changed, usual.outputs.get(ACTIONS)).outputs
+                size = float(differences(usual.outputs, outputs)[ends[0] :].max())
+                said = f"{form}: with one slot, its start state moved the output after a reset at step {ends[0]} by {size:.2g}"
+                tally.still(form, size, said)
+
+
+@CHECKS(
+    cost="Whenever any episode ends, agents in the middle of theirs lose their memory.",
+    mend="Mask the state slot by slot, with first of shape [1, B, 1]; not by first.any().",
+    quick=True,
+)
+def only_the_ended_are_reset(e: Examination, tally: Tally) -> None:
+    """The end of one slot's episode leaves the others' memory alone."""
+    with torch.no_grad():
+        for form in e.probe.forms:
+            script = e.probe.script(ends={1: [2], 2: [0, 4]})
+            usual = e.probe.run(form, script)
+            calm = script.with_first(torch.zeros_like(script.first))
+            outputs = e.probe.run(form, calm, usual.outputs.get(ACTIONS)).outputs
+            apart = differences(usual.outputs, outputs)[:, [0, 3]]
+            size = float(apart.max())
+            tally.still(form, size, f"{form}: a slot whose episode went on moved by {size:.2g} when others' ended")
+
+
+def _ended_by(e: Examination, tally: Tally, kind: str) -> None:
+    """Memory must not get through an end of this kind, acting or scoring."""
+    e.has_state()
+    e.probe.needs(ACTING)
+    with torch.no_grad():
+        script = replace(e.probe.script(T=4, B=3, ends={1: [2]}), ended_by=kind)
+        other = replace(script, start=e.probe.any_state(3))
+        actions = e.probe.run(STEPPING, script).outputs.get(ACTIONS)
+        for form in (ACTING, SEQUENCE):
+            usual, changed = (e.probe.run(form, shown, actions).outputs for shown in (script, other))
+            size = float(differences(usual, changed)[2:, 1].max())
+            said = f"{form}: memory got through an episode that was {kind} and moved an output by {size:.2g}"
+            tally.still(form, size, said)
+
+
+@CHECKS(cost=COST, mend="Reset on terminated | truncated.", look_at="act", excused_by=ON_PURPOSE)
+def reset_on_terminated(e: Examination, tally: Tally) -> None:
+    """An episode that the world ended is over."""
+    _ended_by(e, tally, "terminated")
+
+
+@CHECKS(
+    cost="Worlds that only ever time out (Pendulum, most games) are never reset.",
+    mend="Reset on terminated | truncated: both end the episode, whatever they mean for the value.",
+    look_at="act",
+    excused_by=ON_PURPOSE,
+)
+def reset_on_truncated(e: Examination, tally: Tally) -> None:
+    """An episode that was cut is over, too."""
+    _ended_by(e, tally, "truncated")
+
+
+@CHECKS(
+    cost="Gradients of one episode change how the one before it was remembered: noise that grows with the horizon.",
+    mend="Multiply the state by (1 - first), or select zeros; do not subtract a detached copy.",
+    look_at="sequence",
+    excused_by=ON_PURPOSE,
+)
+def gradients_stop_at_a_reset(e: Examination, tally: Tally) -> None:
+    """The gradient across an episode start is exactly zero."""
+    for form in e.probe.pure_forms:
+        found = e.gradients(form)
+        most = e.largest_gradient(tally, form)
+        size, output, source = found.largest(found.same_slot & ~found.allowed)
+        said = f"{form}: the gradient of {output} by {source} is {size:.2g}, across an episode start"
+        tally.still(form, size, said, limit=NO_GRADIENT * most)

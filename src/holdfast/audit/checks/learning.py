@@ -1,0 +1,165 @@
+"""Learning looks at what was lived: the same log-probs, values and entropies, and nothing is changed by looking."""
+
+from __future__ import annotations
+
+import torch
+
+from holdfast.audit.checks.register import Register
+from holdfast.audit.examination import Examination
+from holdfast.audit.findings import Tally
+from holdfast.audit.probe import ACTING, SEQUENCE, STEPPING, Trace, differences
+from holdfast.audit.subject import ACTIONS, NotOfferedError
+
+CHECKS = Register()
+ENDS = {0: [2], 1: [1, 2], 3: [0, 5]}
+
+
+def _lived_and_scored(e: Examination) -> tuple[Trace, Trace]:
+    """A rollout with episode ends from a blank memory, and the same scored as learning does it."""
+    e.probe.needs(SEQUENCE)
+    ends = {} if "learning_without_resets" in e.subject.declared else ENDS
+    script = e.probe.script(ends=ends, blank=True)
+    lived = e.probe.run(ACTING if ACTING in e.probe.forms else STEPPING, script)
+    with torch.enable_grad():  # learning's kernels, not acting's
+        return lived, e.probe.run(SEQUENCE, script, lived.outputs.get(ACTIONS))
+
+
+def _parity(e: Examination, tally: Tally, name: str) -> None:
+    with torch.no_grad():
+        lived, scored = _lived_and_scored(e)
+        if name not in lived.outputs or name not in scored.outputs:
+            raise NotOfferedError(f"acting and scoring do not both give {name}")
+        size = float(differences(lived.outputs, scored.outputs, (name,)).max())
+        tally.still(SEQUENCE, size, f"{name} scored again is {size:.2g} away from what acting stored")
+
+
+@CHECKS(
+    cost="Every update is weighted by ratios that were never 1: the policy is pushed by noise, in silence.",
+    mend="Score the action that was taken, from the state that was lived, in the same mode.",
+    look_at="sequence",
+    quick=True,
+)
+def log_probs_replay(e: Examination, tally: Tally) -> None:
+    """The log-prob of a stored action, scored again before any update, is the one stored."""
+    _parity(e, tally, "log_prob")
+
+
+@CHECKS(
+    cost="Advantages are computed with one value function and learned with another.",
+    mend="Compute values with the same state and the same code in both places.",
+    look_at="sequence",
+    quick=True,
+)
+def values_replay(e: Examination, tally: Tally) -> None:
+    """The value of a stored step, scored again before any update, is the one stored."""
+    _parity(e, tally, "value")
+
+
+@CHECKS(
+    cost="The entropy bonus pushes towards something that is not the policy's entropy.",
+    mend="Take the entropy of the distribution that was sampled from, masks included.",
+    look_at="sequence",
+)
+def entropy_is_that_of_the_policy(e: Examination, tally: Tally) -> None:
+    """The entropy that learning uses is the same one step at a time, and fits the log-probs."""
+    with torch.no_grad():
+        _, scored = _lived_and_scored(e)
+        entropy, all_log_probs = scored.outputs.get("entropy"), scored.outputs.get("full_log_probs")
+        if entropy is None or all_log_probs is None:
+            raise NotOfferedError("scoring does not give both entropy and all log-probs")
+        if not torch.allclose(all_log_probs.exp().sum(-1), torch.ones(()), atol=1e-4):
+            raise NotOfferedError("its actions are no single choice, so entropy cannot be summed over them")
+        # Choices that are ruled out have log-probs of -1e9 or less: 0 x that is 0 as long as it is finite.
+        size = float(((all_log_probs.exp() * all_log_probs).sum(-1) + entropy).abs().max())
+        tally.still(SEQUENCE, size, f"entropy is {size:.2g} away from that of the log-probs it comes with")
+
+
+@CHECKS(
+    cost="Stored start states are damaged by the first epoch; every later epoch replays from the wrong memory.",
+    mend="Do not write into the state you are given: clone before zero_() or index assignment.",
+    look_at="sequence",
+)
+def start_states_are_not_changed(e: Examination, tally: Tally) -> None:
+    """Scoring leaves the start state, observations and flags it was given as they were."""
+    with torch.no_grad():
+        for form in e.probe.pure_forms:
+            script = e.probe.script(ends=ENDS)
+            given = (*script.start, script.obs, script.first)
+            kept = [x.clone() for x in given]
+            e.probe.run(form, script)
+            changed = [i for i, (x, y) in enumerate(zip(given, kept, strict=True)) if not torch.equal(x, y)]
+            names = [*(f"tensor {i} of the start state" for i in range(len(script.start))), "observations", "flags"]
+            tally.holds(form, not changed, f"{form}: changed {', '.join(names[i] for i in changed)} in place")
+
+
+@CHECKS(
+    cost="Each update moves the memory that acting continues from: agents lose their thread after every batch.",
+    mend="Score from a state that is handed in; write memory only when acting.",
+    look_at="sequence",
+    quick=True,
+)
+def learning_leaves_memory_alone(e: Examination, tally: Tally) -> None:
+    """Scoring sequences does not touch the memory that acting keeps."""
+    e.has_state()
+    e.probe.needs(ACTING)
+    e.probe.needs(SEQUENCE)
+    e.probe.run(ACTING, e.probe.script(T=3))
+    kept = e.subject.get_memory()
+    e.probe.run(SEQUENCE, e.probe.script(ends=ENDS), draw=1)
+    tally.still(SEQUENCE, *e.moved_memory(kept, "scoring a sequence"))
+
+
+@CHECKS(
+    cost="The policy that learns is not the one that acted: statistics moved in between, so ratios are not 1.",
+    mend="Move running statistics between batches only, never in forward.",
+    quick=True,
+)
+def calls_change_no_weights(e: Examination, tally: Tally) -> None:
+    """Acting and scoring leave weights and running statistics as they were."""
+    with torch.no_grad():
+        for form in e.probe.forms:
+            kept = e.weights()
+            e.probe.run(form, e.probe.script(ends=ENDS))
+            now = e.weights()
+            moved = [name for name, x in kept.items() if name not in now or not torch.equal(now[name], x)]
+            tally.holds(form, not moved, f"{form}: changed {', '.join(moved[:3])} of the policy")
+
+
+@CHECKS(
+    cost="Two equal calls differ: parity is lost, and so is every comparison.",
+    mend="Look for dropout, noise and samples drawn in forward outside the action itself.",
+    quick=True,
+)
+def equal_calls_are_equal(e: Examination, tally: Tally) -> None:
+    """Two equal calls give the same, whatever the random numbers; only the drawn action may differ."""
+    with torch.no_grad():
+        for form in e.probe.forms:
+            script = e.probe.script(ends=ENDS)
+            actions = e.probe.run(STEPPING, script).outputs.get(ACTIONS)
+            one, two = (e.probe.run(form, script, actions, draw=draw).outputs for draw in (1, 2))
+            size = float(differences(one, two).max())
+            tally.still(form, size, f"{form}: two equal calls are {size:.2g} apart")
+
+
+@CHECKS(
+    cost="Acting in evaluation mode and learning in training mode (or the reverse) are two policies.",
+    mend="Leave out dropout and batch statistics in recurrent policies, or act and learn in the same mode.",
+)
+def both_modes_agree(e: Examination, tally: Tally) -> None:
+    """train() and eval() give the same outputs."""
+    module = e.subject.module
+    if module is None:
+        raise NotOfferedError("it does not say where its weights are")
+    was_training = module.training
+    with torch.no_grad():
+        try:
+            for form in e.probe.pure_forms:
+                script = e.probe.script(ends=ENDS)
+                actions = e.probe.run(STEPPING, script).outputs.get(ACTIONS)
+                module.train()
+                training = e.probe.run(form, script, actions, draw=1).outputs
+                module.eval()
+                size = float(differences(training, e.probe.run(form, script, actions, draw=1).outputs).max())
+                tally.still(form, size, f"{form}: outputs in train() and eval() are {size:.2g} apart")
+        finally:
+            module.train(was_training)

@@ -1,0 +1,139 @@
+"""Slots are separate: no slot's output depends on another, or on who else is in the batch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from holdfast.audit.checks.register import Register
+from holdfast.audit.examination import Examination
+from holdfast.audit.findings import NO_GRADIENT, Tally
+from holdfast.audit.probe import ACTING, differences, flags, stacked
+from holdfast.audit.subject import ACTIONS, NotOfferedError
+
+CHECKS = Register()
+
+
+@CHECKS(
+    cost="Agents act on what others see. It trains, does worse with every change of batch, and cannot be deployed alone.",
+    mend="Look for statistics over the batch axis (mean, max, BatchNorm) and for reshapes that mix slots.",
+    quick=True,
+)
+def slots_are_apart(e: Examination, tally: Tally) -> None:
+    """No output answers to another slot's observations or state."""
+    for form in e.probe.forms:
+        e.nothing_moves(tally, form, ~e.changes(form).same_slot)
+
+
+@CHECKS(
+    cost="Weights learn from credit that belongs to other slots.",
+    mend="Look for batch means that are detached in the forward pass only, and for reshapes that mix slots.",
+    look_at="sequence",
+)
+def slots_are_apart_in_gradients(e: Examination, tally: Tally) -> None:
+    """No output has a gradient by another slot's state or observations."""
+    for form in e.probe.pure_forms:
+        found = e.gradients(form)
+        most = e.largest_gradient(tally, form)
+        size, output, source = found.largest(~found.same_slot)
+        said = f"{form}: the gradient of {output} by {source} is {size:.2g}"
+        tally.still(form, size, said, limit=NO_GRADIENT * most)
+
+
+@CHECKS(
+    cost="Results change with the number of environments, and evaluation differs from training.",
+    mend="Look for anything that depends on the position in the batch, or on its size.",
+)
+def any_company(e: Examination, tally: Tally) -> None:
+    """A slot's outputs are the same alone, in other company and in any order."""
+    with torch.no_grad():
+        for form in e.probe.pure_forms:
+            script = e.probe.script(ends={1: [2], 3: [0, 4]})
+            usual = e.probe.run(form, script)
+            actions = usual.outputs.get(ACTIONS)
+            for chosen in ([2], [3, 1], [3, 2, 1, 0]):
+                some = replace(
+                    script,
+                    obs=script.obs[:, chosen],
+                    first=script.first[:, chosen],
+                    start=e.probe.rows(script.start, chosen),
+                )
+                outputs = e.probe.run(form, some, None if actions is None else actions[:, chosen]).outputs
+                before = {name: y[:, chosen] for name, y in usual.outputs.items()}
+                size = float(differences(before, outputs).max())
+                tally.still(form, size, f"{form}: slots {chosen} alone, in this order, give outputs {size:.2g} away")
+
+
+@CHECKS(
+    cost="Several layers share or swap their states between slots: memory that belongs to somebody else.",
+    mend="State is [layers, slots, hidden]; bring it there with transpose, not with reshape or view.",
+    look_at="sequence",
+    excused_by=("zero_start_states", "memoryless"),
+)
+def layers_are_in_place(e: Examination, tally: Tally) -> None:
+    """Each layer's state belongs to its slot, and is used."""
+    e.has_state()
+    blank = e.subject.initial_state(1)
+    if e.subject.slot_axis != 1 or blank[0].dim() != 3 or len(blank[0]) < 2:
+        raise NotOfferedError("it has one layer")
+    with torch.no_grad():
+        for form in e.probe.forms:
+            script = e.probe.script(T=3)
+            usual = e.probe.run(form, script)
+            other = e.probe.any_state(script.first.shape[1])
+            for layer in range(len(blank[0])):
+                start = []
+                for leaf, new in zip(script.start, other, strict=True):
+                    leaf = leaf.clone()
+                    if layer < len(leaf):
+                        leaf[layer, 1] = new[layer, 1]
+                    start.append(leaf)
+                changed = replace(script, start=tuple(start))
+                apart = differences(usual.outputs, e.probe.run(form, changed, usual.outputs.get(ACTIONS)).outputs)
+                size = float(apart[:, [0, 2, 3]].max())
+                tally.still(form, size, f"{form}: layer {layer} of slot 1's state moved another slot by {size:.2g}")
+                size = float(apart[:, 1].max())
+                said = f"{form}: layer {layer} of the start state is not used: the output moved by {size:.1e}"
+                tally.moves(form, size, said)
+
+
+@CHECKS(
+    cost="With another batch of slots a policy continues somebody else's memory.",
+    mend="Keep one row per slot and find it by the slot's number; not by position in the batch.",
+    look_at="act",
+)
+def slots_in_any_order(e: Examination, tally: Tally) -> None:
+    """Acting with some slots, in any order, continues the memory of exactly those."""
+    _continued(e, tally, [[0, 1, 2, 3], [2, 0], [3, 1, 0], [1, 2, 3]])
+
+
+@CHECKS(
+    cost="A state table keyed by where a batch starts breaks as soon as batches are cut elsewhere.",
+    mend="Keep one row per slot and find it by the slot's number; not by the first slot of the batch.",
+    look_at="act",
+)
+def slots_in_other_slices(e: Examination, tally: Tally) -> None:
+    """Slots acted on in one batch may come back in batches that are cut elsewhere."""
+    _continued(e, tally, [[0, 1, 2, 3], [0, 1], [2, 3], [1, 2], [0, 1, 2, 3]])
+
+
+def _continued(e: Examination, tally: Tally, calls: list[list[int]]) -> None:
+    """Act with these slots call by call; each slot has to give what it gives alone, step by step."""
+    e.probe.needs(ACTING)
+    with torch.no_grad():
+        script = e.probe.script(T=len(calls), B=4, ends={1: [1]})
+        e.subject.set_memory(script.start)
+        terminated, truncated = flags(script)
+        state = script.start
+        for t, chosen in enumerate(calls):
+            torch.manual_seed(t)
+            acted = e.subject.act(
+                script.obs[t, chosen], terminated[t, chosen], truncated[t, chosen], torch.tensor(chosen)
+            )
+            torch.manual_seed(t)
+            outputs, after = e.subject.step(script.obs[t, chosen], e.probe.rows(state, chosen), script.first[t, chosen])
+            size = float(differences(stacked([acted]), stacked([outputs])).max())
+            tally.still(ACTING, size, f"acting: slots {chosen} did not continue their own memory: {size:.2g} away")
+            for row, b in enumerate(chosen):
+                state = e.probe.placed(state, b, after, row)

@@ -1,0 +1,190 @@
+"""Memory carries through time: it is used, the same step by step and all at once, and starts where it should."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from holdfast.audit.checks.register import Register
+from holdfast.audit.examination import Examination
+from holdfast.audit.findings import SAME, Tally
+from holdfast.audit.probe import ACTING, SEQUENCE, STEPPING, differences, state_differences
+from holdfast.audit.subject import ACTIONS
+
+CHECKS = Register()
+
+
+@CHECKS(
+    cost="Silently memoryless: the policy can only be as good as one without memory.",
+    mend="Hand the state of one step to the next: look for a forgotten state argument, or one replaced by zeros.",
+    excused_by=("memoryless",),
+    quick=True,
+)
+def memory_is_used(e: Examination, tally: Tally) -> None:
+    """An observation changes what the policy puts out later in its episode."""
+    for form in e.probe.forms:
+        found = e.changes(form)
+        later = found.allowed.clone()
+        for t in range(len(found.first)):
+            later[t + 1, :, t] = False
+        later[0] = False
+        e.something_moves(tally, form, later, "no observation changes any later output")
+
+
+@CHECKS(
+    cost="What is not seen cannot be acted on. A first observation that is missed often is the one that mattered.",
+    mend="Look for observations that are masked, shifted by a step, or replaced where an episode begins.",
+    quick=True,
+)
+def every_observation_is_seen(e: Examination, tally: Tally) -> None:
+    """Each observation changes what the policy puts out on it, the first of an episode too."""
+    for form in e.probe.forms:
+        found = e.changes(form)
+        for t in range(len(found.first)):
+            cells = torch.zeros_like(found.allowed)
+            for b in range(found.first.shape[1]):
+                cells[:] = False
+                cells[t + 1, b, t, b] = True
+                where = " (it opens an episode)" if found.first[t, b] else ""
+                said = f"the observation of slot {b} at step {t} changes nothing there{where}"
+                e.something_moves(tally, form, cells, said)
+
+
+@CHECKS(
+    cost="While learning, outputs depend on what was not there yet when the policy acted: ratios are wrong from the start.",
+    mend="Look for (T, B) and (B, T) mixed in a reshape, and for bidirectional layers.",
+    look_at="sequence",
+)
+def the_future_is_not_seen(e: Examination, tally: Tally) -> None:
+    """No output answers to a later observation."""
+    for form in e.probe.forms:
+        found = e.changes(form)
+        T, B = found.first.shape
+        later = (torch.arange(T + 1) - 1)[:, None] > torch.arange(T)[None, :]
+        e.nothing_moves(tally, form, found.same_slot & later[:, None, :, None].expand(T + 1, B, T, B))
+
+
+@CHECKS(
+    cost="Learning judges another policy than the one that acted: ratios are not 1, and clipping hides it.",
+    mend="Run the same code for one step and for many. Look for (T, B) mixed up in a reshape.",
+    look_at="sequence",
+    quick=True,
+)
+def steps_equal_a_sequence(e: Examination, tally: Tally) -> None:
+    """T calls of one step give what one call of T steps gives, within an episode."""
+    e.probe.needs(SEQUENCE)
+    _compare(e, tally, ends={}, blank=True)
+
+
+@CHECKS(
+    cost="Every segment with an episode end in it is judged by another memory than it was lived with.",
+    mend="Reset inside sequences exactly where acting resets.",
+    look_at="sequence",
+    excused_by=("learning_without_resets",),
+    quick=True,
+)
+def steps_equal_a_sequence_across_ends(e: Examination, tally: Tally) -> None:
+    """T calls of one step give what one call of T steps gives, with episode ends among them."""
+    e.probe.needs(SEQUENCE)
+    _compare(e, tally, ends={0: [2], 1: [1, 2], 3: [0, 5]}, blank=True)
+
+
+def _compare(e: Examination, tally: Tally, ends: dict[int, list[int]], blank: bool) -> None:
+    with torch.no_grad():
+        for steps, slots in ((6, 4), (4, 6), (5, 1)):  # sizes that tell T from B
+            shown = {slot: [t for t in at if t < steps] for slot, at in ends.items() if slot < slots}
+            script = e.probe.script(T=steps, B=slots, ends=shown, blank=blank)
+            stepped = e.probe.run(STEPPING, script)
+            whole = e.probe.run(SEQUENCE, script, stepped.outputs.get(ACTIONS))
+            apart = differences(stepped.outputs, whole.outputs)
+            size, t, b = float(apart.max()), int(apart.argmax()) // slots, int(apart.argmax()) % slots
+            said = f"{steps} steps of {slots} slots at once are {size:.2g} away from single steps (slot {b}, step {t})"
+            tally.still(SEQUENCE, size, f"{SEQUENCE}: {said}")
+
+
+@CHECKS(
+    cost="What follows a sequence starts from a wrong memory: burn-in, refreshed states and evaluation drift away.",
+    mend="Hand back the state after the last step of every slot, whatever was padded, packed or blanked.",
+    look_at="sequence",
+    excused_by=("learning_without_resets",),
+)
+def the_final_state_is_right(e: Examination, tally: Tally) -> None:
+    """The state after a sequence is the state after as many steps."""
+    e.has_state()
+    e.probe.needs(SEQUENCE)
+    with torch.no_grad():
+        for ends in ({}, {1: [3], 2: [0, 5], 3: [5]}):
+            script = e.probe.script(ends=ends, blank=True)
+            stepped = e.probe.run(STEPPING, script)
+            whole = e.probe.run(SEQUENCE, script, stepped.outputs.get(ACTIONS))
+            apart = state_differences(stepped.final, whole.final, e.subject.slot_axis)
+            size = float(apart.max())
+            said = f"{SEQUENCE}: the state handed back is {size:.2g} away from the one after single steps"
+            tally.still(SEQUENCE, size, said, limit=10 * SAME)
+
+
+@CHECKS(
+    cost="Learning starts every segment from nothing: memory longer than a horizon is never learned, and ratios are wrong.",
+    mend="Store the state that each segment began with, and start learning from it.",
+    look_at="sequence",
+    excused_by=("zero_start_states", "memoryless"),
+    quick=True,
+)
+def the_start_state_is_used(e: Examination, tally: Tally) -> None:
+    """What a policy puts out depends on the state it starts from."""
+    e.has_state()
+    for form in e.probe.forms:
+        cells = e.changes(form).allowed.clone()
+        cells[1:] = False
+        e.something_moves(tally, form, cells, "the start state changes nothing")
+
+
+@CHECKS(
+    cost="Segments start from the memory of one step too late or too early (ml-agents shipped this for years).",
+    mend="Record the state before a step as the start of the segment that begins with it.",
+    look_at="get_memory",
+    excused_by=("zero_start_states",),
+    quick=True,
+)
+def the_start_state_is_the_right_one(e: Examination, tally: Tally) -> None:
+    """Learning from the memory recorded before a segment gives what acting gave on it."""
+    e.has_state()
+    e.probe.needs(SEQUENCE)
+    with torch.no_grad():
+        before, after = e.probe.script(T=3), e.probe.script(T=4, ends={1: [2]})
+        if ACTING in e.probe.forms:
+            e.probe.run(ACTING, before)
+            recorded = e.subject.get_memory()
+            acted = e.probe.run_on(after)
+        else:
+            recorded = e.probe.run(STEPPING, before).final
+            acted = e.probe.run(STEPPING, replace(after, start=recorded))
+        scored = e.probe.run(SEQUENCE, replace(after, start=recorded), acted.outputs.get(ACTIONS))
+        apart = differences(acted.outputs, scored.outputs)
+        size = float(apart.max())
+        said = f"{SEQUENCE}: replayed from the recorded memory, outputs are {size:.2g} away from those lived"
+        excuse_ends = apart[:2].max() if "learning_without_resets" in e.subject.declared else apart.max()
+        tally.still(SEQUENCE, float(excuse_ends), said)
+
+
+@CHECKS(
+    cost="Nothing is learned across time: the policy remembers, but never learns what to remember.",
+    mend="Detach the state between calls only, never between the steps of one sequence.",
+    look_at="sequence",
+    excused_by=("memoryless",),
+    quick=True,
+)
+def gradients_flow_within_an_episode(e: Examination, tally: Tally) -> None:
+    """A later output has a gradient by what the episode began with."""
+    e.has_state()
+    for form in e.probe.pure_forms:
+        found = e.gradients(form)
+        cells = found.allowed.clone()
+        cells[0, :, 0] = False
+        for t in range(len(found.first)):
+            cells[t + 1, :, t] = False
+        size, _, _ = found.largest(cells)
+        excused = form == SEQUENCE and "zero_start_states" in e.subject.declared and not found.measured[1:].any()
+        if not excused:
+            tally.moves(form, size, f"{form}: no output has a gradient by anything earlier in its episode", least=0.0)

@@ -1,0 +1,106 @@
+"""An examination: one subject under one seed, with what several checks look at measured once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.audit.dependence import DependencyMap, map_of_changes, map_of_gradients
+from holdfast.audit.findings import Tally
+from holdfast.audit.probe import Probe, state_differences
+from holdfast.audit.subject import NotOfferedError, State, Subject
+
+
+class Examination:
+    def __init__(self, subject: Subject, seed: int = 0):
+        self.subject = subject
+        self.probe = Probe(subject, seed)
+        self.maps: dict[tuple[str, str], DependencyMap] = {}  # those drawn so far: by (changes or gradients, form)
+
+    @torch.no_grad()
+    def changes(self, form: str) -> DependencyMap:
+        if ("changes", form) not in self.maps:
+            self.maps["changes", form] = map_of_changes(self.probe, form)
+        return self.maps["changes", form]
+
+    def gradients(self, form: str) -> DependencyMap:
+        if ("gradients", form) not in self.maps:
+            self.maps["gradients", form] = map_of_gradients(self.probe, form)
+        return self.maps["gradients", form]
+
+    def has_state(self) -> None:
+        """For checks that mean nothing without one."""
+        if not self.subject.initial_state(1):
+            raise NotOfferedError("it has no state")
+
+    # ------------------------------------------------------------------------------- questions that checks share
+
+    def nothing_moves(self, tally: Tally, form: str, cells: Tensor) -> None:
+        """None of these cells [1 + T, B, T, B] of the map of changes may have moved."""
+        size, output, source = self.changes(form).largest(cells)
+        tally.still(form, size, f"{form}: {output} moved by {size:.2g} when {source} changed")
+
+    def something_moves(self, tally: Tally, form: str, cells: Tensor, said: str) -> None:
+        """Some of these cells must have moved."""
+        size, _, _ = self.changes(form).largest(cells)
+        tally.moves(form, size, f"{form}: {said} (largest movement {size:.1e})")
+
+    def largest_gradient(self, tally: Tally, form: str) -> float:
+        """Of those that may be there; a policy whose gradients are not numbers fails."""
+        found = self.gradients(form)
+        size, output, source = found.largest(found.allowed)
+        tally.holds(form, math.isfinite(size), f"{form}: the gradient of {output} by {source} is {size}")
+        return size if math.isfinite(size) else 0.0
+
+    def moved_memory(self, kept: State, doing: str) -> tuple[float, str]:
+        """How far memory is from what it was, and how to say so."""
+        size = float(state_differences(kept, self.subject.get_memory(), self.subject.slot_axis).max())
+        return size, f"{doing} moved the memory that acting continues from by {size:.2g}"
+
+    # ----------------------------------------------------------------------------------- what a subject holds on to
+
+    def kept_tensors(self) -> list[tuple[str, Tensor]]:
+        """Every tensor that can be reached from the policy, by the way to it, other than its weights."""
+        return [(name, x) for name, x in _tensors_in(self.subject, "", set()) if not isinstance(x, nn.Parameter)]
+
+    def weights(self) -> dict[str, Tensor]:
+        """Parameters and buffers, without those buffers that only hold memory."""
+        module = self.subject.module
+        if module is None:
+            raise NotOfferedError("it does not say where its weights are")
+
+        def copies() -> dict[str, Tensor]:
+            return {name: x.detach().clone() for name, x in (*module.named_parameters(), *module.named_buffers())}
+
+        before = copies()
+        try:
+            self.subject.set_memory(self.probe.any_state(4))
+        except NotOfferedError:
+            return before
+        return {name: x for name, x in copies().items() if name in before and torch.equal(x, before[name])}
+
+
+def _tensors_in(thing: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
+    """Walks attributes, mappings and sequences, each object once."""
+    if id(thing) in seen or isinstance(thing, str | bytes | int | float | type(None) | type | torch.dtype):
+        return
+    seen.add(id(thing))
+    if isinstance(thing, Tensor):
+        yield name or "tensor", thing
+    elif isinstance(thing, dict):
+        for key, value in list(thing.items()):
+            yield from _tensors_in(value, f"{name}[{key!r}]", seen)
+    elif isinstance(thing, list | tuple | set | frozenset):
+        for i, value in enumerate(thing):
+            yield from _tensors_in(value, f"{name}[{i}]", seen)
+    elif hasattr(thing, "__dict__"):
+        for key, value in list(vars(thing).items()):
+            if key in ("_parameters", "_buffers", "_modules"):  # found under the names people know
+                for inner, held in list(value.items()):
+                    yield from _tensors_in(held, f"{name}.{inner}".lstrip("."), seen)
+            else:
+                yield from _tensors_in(value, f"{name}.{key}".lstrip("."), seen)

@@ -1,0 +1,121 @@
+"""What an audit finds: one finding per check, with its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from holdfast.audit.probe import SEQUENCE
+
+if TYPE_CHECKING:
+    from holdfast.audit.examination import Examination
+
+SAME = 1e-5  # outputs further apart than this are different; the limit of replay parity
+MOVED = 1e-7  # outputs closer than this are the same
+NO_GRADIENT = 1e-7  # of the largest gradient; a true zero is exactly 0
+
+
+class Verdict(StrEnum):
+    PASS = "pass"
+    FAIL = "FAIL"
+    DECLARED = "declared"
+    NOT_RUN = "not run"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One promise. `run` measures and enters into the tally whatever breaks it."""
+
+    name: str
+    promise: str
+    cost: str  # what it does to training when it is broken
+    mend: str
+    look_at: str  # the subject's method whose code is concerned
+    run: Callable[[Examination, Tally], None]
+    excused_by: tuple[str, ...] = ()  # declared deviations under which a failure is on purpose
+    quick: bool = False  # also part of the short audit before training
+
+
+@dataclass
+class Tally:
+    """The measurements of one check."""
+
+    largest: float = 0.0
+    smallest: float | None = None
+    measured: int = 0
+    broken: list[tuple[str, float, str]] = field(default_factory=list)  # form, size, what happened
+
+    def still(self, form: str, size: float, said: str, limit: float = SAME) -> None:
+        """This must not have moved."""
+        self.measured += 1
+        self.largest = max(self.largest, size)
+        if not size <= limit:
+            self.broken.append((form, size, said))
+
+    def moves(self, form: str, size: float, said: str, least: float = MOVED) -> None:
+        """This must have moved."""
+        self.measured += 1
+        self.smallest = size if self.smallest is None else min(self.smallest, size)
+        if not size > least:
+            self.broken.append((form, size, said))
+
+    def holds(self, form: str, is_so: bool, said: str) -> None:
+        """A plain yes or no."""
+        self.measured += 1
+        if not is_so:
+            self.broken.append((form, 1.0, said))
+
+    def figures(self) -> str:
+        """For a check that passed."""
+        parts = []
+        if self.largest > 0 or self.smallest is None:
+            parts.append(f"nothing moved by more than {self.largest:.1e}" if self.largest else "nothing moved")
+        if self.smallest is not None:
+            parts.append(f"what should move moved by {self.smallest:.1e} or more")
+        return f"{'; '.join(parts)} ({self.measured} measured)"
+
+
+@dataclass(frozen=True)
+class Finding:
+    check: Check
+    verdict: Verdict
+    evidence: str
+    where: str = ""
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, str | float]:
+        return {
+            "check": self.check.name,
+            "verdict": self.verdict.value,
+            "promise": self.check.promise,
+            "evidence": self.evidence,
+            "cost": self.check.cost,
+            "mend": self.check.mend,
+            "where": self.where,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def judged(check: Check, tally: Tally, declared: frozenset[str]) -> tuple[Verdict, str]:
+    """Verdict and evidence out of what was measured."""
+    if not tally.measured:
+        return Verdict.NOT_RUN, "there was nothing to measure"
+    if not tally.broken:
+        return Verdict.PASS, tally.figures()
+    worst = max(tally.broken, key=lambda entry: entry[1])
+    on_purpose = [entry for entry in tally.broken if _excused(check, entry[0], declared)]
+    if len(on_purpose) == len(tally.broken):
+        return Verdict.DECLARED, worst[2]
+    worst = max((entry for entry in tally.broken if entry not in on_purpose), key=lambda entry: entry[1])
+    more = len(tally.broken) - 1
+    return Verdict.FAIL, worst[2] + (f" (and {more} more)" if more else "")
+
+
+def _excused(check: Check, form: str, declared: frozenset[str]) -> bool:
+    """Deviations of learning excuse sequences only."""
+    return any(
+        name in declared and (form == SEQUENCE or name in ("lifetime_memory", "memoryless"))
+        for name in check.excused_by
+    )

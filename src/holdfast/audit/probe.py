@@ -1,0 +1,223 @@
+"""Probe: shows a subject scripts of observations and episode starts, in each form it can run them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, Subject
+from holdfast.errors import SettingsError
+
+STEPPING, SEQUENCE, ACTING = "stepping", "sequence", "acting"  # pure steps | one call for all steps | from kept memory
+T, B = 6, 4
+POOL = 48
+
+
+class UnusableError(SettingsError):
+    """The subject cannot be audited at all: it raises, or what it gives has the wrong shape."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """T steps of B slots: what they see, where episodes begin, the state they start from."""
+
+    obs: Tensor  # [T, B, ...]
+    first: Tensor  # [T, B] bool
+    start: State
+    ended_by: str = ""  # terminated or truncated, for forms that can tell
+
+    def with_obs(self, t: int, b: int, obs: Tensor) -> Script:
+        changed = self.obs.clone()
+        changed[t, b] = obs
+        return replace(self, obs=changed)
+
+    def with_first(self, first: Tensor) -> Script:
+        return replace(self, first=first)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What came out, [T, B, ...] by name, and the state after the last step if the form hands one back."""
+
+    outputs: Outputs
+    final: State
+
+
+class Probe:
+    """One subject, one seed. Every run of a form starts from the same random numbers, so only the script differs."""
+
+    def __init__(self, subject: Subject, seed: int = 0):
+        self.subject = subject
+        self.seed = seed
+        self.generator = torch.Generator().manual_seed(seed)
+        self.pool = subject.observations(POOL, self.generator)
+        if len(self.pool) != POOL:
+            raise UnusableError(f"observations({POOL}) gave {len(self.pool)}: they have to be [{POOL}, ...].")
+        self._drawn = 0
+
+    # ------------------------------------------------------------------------------------------------- scripts
+
+    def script(self, T: int = T, B: int = B, ends: dict[int, list[int]] | None = None, blank: bool = False) -> Script:
+        """Observations from the pool, no two successive ones alike; ends: {slot: steps that open an episode}."""
+        first = torch.zeros(T, B, dtype=torch.bool)
+        for slot, steps in (ends or {}).items():
+            first[steps, slot] = True
+        start = self.subject.initial_state(B) if blank else self.any_state(B)
+        return Script(self.pool[self._numbers(T * B)].unflatten(0, (T, B)), first, start)
+
+    def any_state(self, B: int) -> State:
+        """A state that differs everywhere, in every layer, slot and leaf, and is large enough to show."""
+        blank = self.subject.initial_state(B)
+        return tuple(torch.randn(leaf.shape, generator=self.generator).to(leaf) * 0.7 for leaf in blank)
+
+    def other_obs(self, obs: Tensor) -> Tensor:
+        """One from the pool that differs from this as much as any."""
+        distance = (self.pool.double() - obs.double()).abs().reshape(POOL, -1).sum(1)
+        return self.pool[int(distance.argmax())]
+
+    def placed(self, state: State, b: int, source: State, row: int) -> State:
+        """`state`, with slot b taken from `row` of `source`."""
+        axis, mixed = self.subject.slot_axis, []
+        for leaf, other in zip(state, source, strict=True):
+            leaf = leaf.clone()
+            leaf.select(axis, b).copy_(other.select(axis, row))
+            mixed.append(leaf)
+        return tuple(mixed)
+
+    def rows(self, state: State, slots: list[int]) -> State:
+        """Only these slots, in this order."""
+        return tuple(leaf.index_select(self.subject.slot_axis, torch.tensor(slots)).contiguous() for leaf in state)
+
+    def _numbers(self, n: int) -> Tensor:
+        """n numbers of observations, going round the pool, so that neighbours differ."""
+        numbers = (torch.arange(n) + self._drawn) % POOL
+        self._drawn += n
+        return numbers
+
+    # --------------------------------------------------------------------------------------------------- forms
+
+    @cached_property
+    def forms(self) -> list[str]:
+        """What this subject can do: each check of behaviour in time looks at every one of them."""
+        script = self.script(blank=True)
+        found = [STEPPING]
+        self.run(STEPPING, script)
+        for form in (SEQUENCE, ACTING):
+            try:
+                self.run(form, script)
+            except NotOfferedError:
+                continue
+            found.append(form)
+        return found
+
+    @property
+    def pure_forms(self) -> list[str]:
+        return [form for form in self.forms if form != ACTING]
+
+    def needs(self, form: str) -> None:
+        """Raises NotOfferedError with the subject's own words if it has no such form."""
+        if form not in self.forms:
+            self.run(form, self.script(blank=True))
+
+    def run(self, form: str, script: Script, actions: Tensor | None = None, draw: int = 0) -> Trace:
+        """Show the script in this form. actions: those to score; sequences score what stepping takes if left out."""
+        if form == SEQUENCE and actions is None:
+            actions = self.run(STEPPING, script).outputs.get(ACTIONS)
+            actions = None if actions is None else actions.detach()
+        torch.manual_seed(self.seed * 1000 + draw)
+        match form:
+            case "stepping":
+                trace = self._step_through(script)
+            case "sequence":
+                trace = self._all_at_once(script, actions)
+            case _:
+                trace = self._act_through(script)
+        if form == SEQUENCE and actions is not None:
+            trace = Trace({**trace.outputs, ACTIONS: actions}, trace.final)
+        T, B = script.first.shape
+        for name, output in trace.outputs.items():
+            if output.shape[:2] != (T, B):
+                raise UnusableError(
+                    f"{form} gave {name} of shape {[*output.shape]} for {T} steps of {B} slots: [{T}, {B}, ...] is needed."
+                )
+        return trace
+
+    def _step_through(self, script: Script) -> Trace:
+        state, steps = script.start, []
+        for obs, first in zip(script.obs, script.first, strict=True):
+            outputs, state = self.subject.step(obs, state, first)
+            steps.append(outputs)
+        return Trace(stacked(steps), state)
+
+    def _all_at_once(self, script: Script, actions: Tensor | None) -> Trace:
+        if not script.ended_by:
+            return Trace(*self.subject.sequence(script.obs, script.start, script.first, actions))
+        if actions is None:
+            raise NotOfferedError("it takes no actions, so there is nothing to score")
+        return Trace(self.subject.score(script.obs, *flags(script), script.start, actions), ())
+
+    def run_on(self, script: Script) -> Trace:
+        """Act from the memory as it is, whatever the script starts from."""
+        torch.manual_seed(self.seed * 1000)
+        return self._act_on(script)
+
+    def _act_through(self, script: Script) -> Trace:
+        self.subject.set_memory(script.start)
+        return self._act_on(script)
+
+    def _act_on(self, script: Script) -> Trace:
+        slots = torch.arange(script.first.shape[1])
+        terminated, truncated = flags(script)
+        steps = []
+        for t, obs in enumerate(script.obs):
+            steps.append(self.subject.act(obs, terminated[t], truncated[t], slots))
+        return Trace(stacked(steps), self.subject.get_memory())
+
+
+def flags(script: Script) -> tuple[Tensor, Tensor]:
+    """terminated and truncated [T, B]."""
+    none = torch.zeros_like(script.first)
+    return (none, script.first) if script.ended_by == "truncated" else (script.first, none)
+
+
+def stacked(steps: list[Outputs]) -> Outputs:
+    return {name: torch.stack([step[name] for step in steps]) for name in steps[0]}
+
+
+def differences(a: Outputs, b: Outputs, names: tuple[str, ...] = ()) -> Tensor:
+    """[T, B]: how far two sets of outputs [T, B, ...] are apart, relative where they are larger than 1.
+
+    Log-probs of different actions are not compared. Outputs that only one of the two has are not either.
+    """
+    common = [name for name in a if name in b and name != ACTIONS and (not names or name in names)]
+    if ACTIONS in a and ACTIONS in b and not torch.equal(a[ACTIONS], b[ACTIONS]) and not names:
+        common = [name for name in common if name != "log_prob"]
+    if not common:
+        raise NotOfferedError(f"its forms give no output of the same name: {', '.join(a)} and {', '.join(b)}")
+    apart = [_apart(a[name].detach(), b[name].detach(), name) for name in common]
+    return torch.stack(apart).amax(0)
+
+
+def _apart(a: Tensor, b: Tensor, name: str) -> Tensor:
+    if a.shape != b.shape:
+        raise UnusableError(
+            f"output {name} is {[*a.shape]} in one form and {[*b.shape]} in another; they have to agree."
+        )
+    a, b = a.double().unsqueeze(-1).flatten(2), b.double().unsqueeze(-1).flatten(2)
+    apart = (a - b).abs() / torch.stack([a.abs(), b.abs(), torch.ones_like(a)]).amax(0)
+    return apart.nan_to_num(nan=float("inf"), posinf=float("inf")).amax(-1)
+
+
+def state_differences(a: State, b: State, slot_axis: int) -> Tensor:
+    """[leaves, slots]: how far two states are apart."""
+    if [leaf.shape for leaf in a] != [leaf.shape for leaf in b]:
+        shapes = [[[*leaf.shape] for leaf in state] for state in (a, b)]
+        raise UnusableError(f"states have other shapes in one form than in another: {shapes[0]} and {shapes[1]}.")
+    rows = [
+        (x.detach().double() - y.detach().double()).abs().movedim(slot_axis, 0).flatten(1).amax(1)
+        for x, y in zip(a, b, strict=True)
+    ]
+    return torch.stack(rows) if rows else torch.zeros(0, 1, dtype=torch.float64)

@@ -1,0 +1,111 @@
+"""Subject: a recurrent policy as the auditor sees it. Writing an adapter means filling in three methods of it."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+State = tuple[Tensor, ...]
+Outputs = dict[str, Tensor]  # by name: [B, ...] from one step, [T, B, ...] from a sequence
+ACTIONS = "actions"  # the one output that is handed back to `sequence`, and is not compared
+
+# Ways to differ from the usual on purpose. Declared, they are reported as declared; otherwise they are failures.
+DEVIATIONS = {
+    "lifetime_memory": "memory is kept across episodes on purpose",
+    "zero_start_states": "learning starts every sequence from a blank memory on purpose",
+    "learning_without_resets": "learning runs through episode ends on purpose",
+    "memoryless": "the policy has no memory on purpose",
+}
+
+
+class NotOfferedError(Exception):
+    """A subject cannot do this. The text says why, and is what the report shows instead of a verdict."""
+
+
+class Subject:
+    """A policy with its state as a value: what `step` is given, and what it hands back.
+
+    Fill in `observations`, `initial_state` and `step`. A policy that learns from whole sequences with other code than it
+    acts with also has `sequence`. Set `module` to what holds the weights. State is a tuple of tensors with the slots on
+    axis `slot_axis`. Everything below `sequence` is for policies that keep their memory themselves; where it is not
+    filled in, the checks that need it say so.
+    """
+
+    name = "policy"
+    module: nn.Module | None = None
+    slot_axis = 1  # [layers, slots, hidden]
+    declared: frozenset[str] = frozenset()
+
+    # ------------------------------------------------------------------------------------------- for everyone
+
+    def observations(self, N: int, generator: torch.Generator) -> Tensor:
+        """N different observations [N, ...], such as the policy will meet."""
+        raise NotImplementedError
+
+    def initial_state(self, B: int) -> State:
+        """The blank state of B slots."""
+        raise NotImplementedError
+
+    def step(self, obs: Tensor, state: State, first: Tensor) -> tuple[Outputs, State]:
+        """Observations [B, ...] -> outputs [B, ...] and the next state. first [B]: this one opens an episode."""
+        raise NotImplementedError
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        """The same for [T, B, ...], as learning does it; actions [T, B, ...] are those that stepping gave, if it did."""
+        raise NotOfferedError("it has no form for sequences of its own: learning takes the same steps as acting")
+
+    # ------------------------------------------------------------------ for policies that keep memory themselves
+
+    def act(self, obs: Tensor, terminated: Tensor, truncated: Tensor, slots: Tensor) -> Outputs:
+        """One step of these slots [B], from the memory the policy keeps and into it."""
+        raise NotOfferedError("the caller keeps its state")
+
+    def look(self, obs: Tensor, terminated: Tensor, truncated: Tensor, slots: Tensor) -> Outputs:
+        """The value of these observations, as a bootstrap needs it: from memory, and leaving it as it is."""
+        raise NotOfferedError("it has no call that only looks")
+
+    def score(self, obs: Tensor, terminated: Tensor, truncated: Tensor, state: State, actions: Tensor) -> Outputs:
+        """`sequence` with the two kinds of episode end told apart."""
+        raise NotOfferedError("it is told that an episode begins, not how the last one ended")
+
+    def get_memory(self) -> State:
+        raise NotOfferedError("the caller keeps its state")
+
+    def set_memory(self, memory: State) -> None:
+        raise NotOfferedError("the caller keeps its state")
+
+    def reset_memory(self) -> None:
+        raise NotOfferedError("the caller keeps its state")
+
+    def reset_slots(self, slots: Tensor) -> None:
+        raise NotOfferedError("the caller keeps its state")
+
+    def rebuild(self) -> Subject:
+        """The same policy made anew, with other weights, to load a checkpoint into."""
+        raise NotOfferedError("it is not said how to make another one of it")
+
+    # ---------------------------------------------------------------------------------------------- where to look
+
+    def where(self, method: str) -> str:
+        """file:line of the code behind one of these methods, for the report; '' if it cannot be found."""
+        return source_of(getattr(type(self), method, None))
+
+
+def source_of(code: object) -> str:
+    """file:line of a function or class, short enough for a table; '' if there is no source."""
+    try:
+        path = inspect.getsourcefile(code)  # type: ignore[arg-type]
+        _, line = inspect.getsourcelines(code)  # type: ignore[arg-type]
+    except (TypeError, OSError):
+        return ""
+    if path is None:
+        return ""
+    shown = Path(path)
+    if shown.is_relative_to(Path.cwd()):
+        shown = shown.relative_to(Path.cwd())
+    else:
+        shown = Path(*shown.parts[-2:])
+    return f"{shown}:{line}"

@@ -1,0 +1,86 @@
+"""`holdfast audit`: find the subject, run the checks within a time limit, show how far they are."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.cli.audit_target import find_subject
+from holdfast.cli.failures import BAD_SETTINGS
+
+if TYPE_CHECKING:
+    from holdfast.audit import Report
+
+
+@dataclass
+class Place:
+    """What the audit is doing right now, for whoever waits for it."""
+
+    doing: str = "loading"
+
+
+def audit_target(
+    target: str,
+    words: Sequence[str],
+    *,
+    only: Sequence[str] | None,
+    declared: Sequence[str],
+    quick: bool,
+    seed: int,
+    time_limit: float,
+    runs_dir: Path,
+    py_agent: str | None,
+    quiet: bool,
+) -> Report:
+    place = Place()
+    show = sys.stderr.isatty() and not quiet
+    with giving_up_after(time_limit, place):
+        import torch
+
+        from holdfast.audit import audit
+        from holdfast.audit.audit import chosen_checks
+
+        torch.set_num_threads(1)  # a handful of slots: threads would only wait for each other
+        chosen_checks(only)  # a misspelt name is said before the policy is made
+        subject = find_subject(target, words, runs_dir, seed, py_agent)
+        subject.declared = subject.declared | frozenset(declared)
+        total = len(chosen_checks(only, quick))
+        number = iter(range(1, total + 1))
+
+        def on_check(name: str) -> None:
+            place.doing = name
+            if show:
+                print(f"\r\033[K{next(number)}/{total} {name}", end="", file=sys.stderr, flush=True)
+
+        try:
+            return audit(subject, only, seed, quick, on_check)
+        finally:
+            if show:
+                print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def giving_up_after(seconds: float, place: Place) -> Iterator[None]:
+    """Ends the process if this takes too long: code of a user's own may never come back, and cannot be interrupted."""
+
+    def give_up() -> None:
+        print(
+            f"not done after {seconds:g} s: gave up in {place.doing}. --time-limit sets how long to wait.",
+            file=sys.stderr,
+        )
+        sys.stderr.flush()
+        os._exit(BAD_SETTINGS)
+
+    timer = threading.Timer(seconds, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -1,0 +1,42 @@
+"""An audit in the terminal: a table of verdicts, then what to do about each failure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from holdfast.cli.tables import render, text_table
+
+if TYPE_CHECKING:
+    from holdfast.audit import Report
+    from holdfast.audit.findings import Finding
+
+COLOURS = {"pass": "green", "FAIL": "bold red", "declared": "yellow", "not run": "dim"}
+
+
+def report_text(report: Report) -> str:
+    table = text_table("check", "verdict", "evidence")
+    for finding in report.findings:
+        table.add_row(finding.check.name, Text(finding.verdict, COLOURS[finding.verdict]), finding.evidence)
+    parts = [render(table), *(_advice(finding) for finding in report.failures), _closing(report)]
+    return "\n\n".join(parts)
+
+
+def _advice(finding: Finding) -> str:
+    check = finding.check
+    lines = [
+        f"{check.name}: {check.promise}",
+        f"  found    {finding.evidence}",
+        f"  costs    {check.cost}",
+        f"  to mend  {check.mend}",
+    ]
+    return "\n".join([*lines, f"  look at  {finding.where}"] if finding.where else lines)
+
+
+def _closing(report: Report) -> str:
+    counts = ", ".join(f"{number} {verdict}" for verdict, number in report.counts().items() if number)
+    verdict = "sound" if report.sound else "NOT SOUND"
+    on_purpose = f" Declared: {', '.join(sorted(report.declared))}." if report.declared else ""
+    note = f"\nNote: {report.note}." if report.note else ""
+    return f"{report.name}: {verdict}. {counts} in {report.seconds:.0f} s.{on_purpose}{note}"

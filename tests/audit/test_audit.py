@@ -1,0 +1,186 @@
+"""What an audit says: verdicts, declared deviations, checks that cannot run, subjects that cannot be audited."""
+
+import pytest
+import torch
+
+from holdfast.audit import CHECKS, Subject, UnusableError, Verdict, assert_sound, audit
+from holdfast.audit.mutants import Sound
+from holdfast.audit.mutants.broken import (
+    ForgetsEverything,
+    LearningRunsThrough,
+    NeverResets,
+    ResetsOnlyH,
+    ScalesByTheBatch,
+    StartsFromZeros,
+)
+from holdfast.errors import SettingsError
+
+
+def declared(kind, *names):
+    subject = kind()
+    subject.declared = frozenset(names)
+    return subject
+
+
+@pytest.mark.parametrize(
+    ("kind", "deviation"),
+    [
+        (NeverResets, "lifetime_memory"),
+        (LearningRunsThrough, "learning_without_resets"),
+        (StartsFromZeros, "zero_start_states"),
+        (ForgetsEverything, "memoryless"),
+    ],
+)
+def test_a_declared_deviation_is_no_failure_and_an_undeclared_one_is(kind, deviation):
+    assert not audit(kind()).sound
+    report = audit(declared(kind, deviation))
+    assert [f.check.name for f in report.failures] == []
+    assert any(f.verdict == Verdict.DECLARED for f in report.findings)
+
+
+@pytest.mark.parametrize("kind", [ResetsOnlyH, ScalesByTheBatch, NeverResets])
+def test_a_declaration_excuses_nothing_else(kind):
+    others = {"learning_without_resets", "zero_start_states", "memoryless"}
+    assert not audit(declared(kind, *others)).sound
+
+
+def test_a_deviation_that_does_not_exist_is_refused():
+    with pytest.raises(SettingsError, match="no_such_thing is no deviation"):
+        audit(declared(Sound, "no_such_thing"))
+
+
+def test_a_check_that_does_not_exist_is_refused():
+    with pytest.raises(SettingsError, match="there is no check reset_insyde"):
+        audit(Sound(), checks=["reset_insyde"])
+
+
+class OnlySteps(Sound):
+    """Nothing but the three methods that everyone fills in."""
+
+    for name in (
+        "sequence",
+        "act",
+        "look",
+        "score",
+        "get_memory",
+        "set_memory",
+        "reset_memory",
+        "reset_slots",
+        "rebuild",
+    ):
+        locals()[name] = getattr(Subject, name)
+    del name
+
+
+def test_checks_that_cannot_run_say_why():
+    report = audit(OnlySteps())
+    assert report.sound
+    left_out = {f.check.name: f.evidence for f in report.findings if f.verdict == Verdict.NOT_RUN}
+    assert left_out["memory_has_no_graph"] == "the caller keeps its state"
+    assert "no form for sequences" in left_out["steps_equal_a_sequence"]
+    assert "reset_inside" not in left_out
+    assert all(left_out.values())
+
+
+def test_a_failed_check_names_numbers_and_the_place():
+    (finding,) = audit(ScalesByTheBatch(), checks=["slots_are_apart"]).findings
+    assert "moved by 0." in finding.evidence
+    assert "slot" in finding.evidence
+    assert "sound.py:" in finding.where
+
+
+def test_a_report_as_json():
+    report = audit(ResetsOnlyH(), checks=["every_part_of_the_state_is_reset", "slots_are_apart"])
+    found = report.to_json()
+    assert found["sound"] is False
+    assert [entry["verdict"] for entry in found["findings"]] == ["FAIL", "pass"]
+    assert found["counts"] == {"pass": 1, "FAIL": 1, "declared": 0, "not run": 0}
+
+
+class Raises(Sound):
+    def step(self, obs, state, first):
+        raise RuntimeError("no luck\nat all")
+
+
+class WrongShape(Sound):
+    def step(self, obs, state, first):
+        outputs, state = super().step(obs, state, first)
+        return {**outputs, "value": outputs["value"][:2]}, state
+
+
+class TooFewObservations(Sound):
+    def observations(self, N, generator):
+        return torch.zeros(3, 5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (Raises, "Raises cannot be run: RuntimeError: no luck$"),
+        (WrongShape, r"stepping gave value of shape \[6, 2\]"),
+        (TooFewObservations, r"observations\(48\) gave 3"),
+        (Subject, "policy cannot be run: NotImplementedError"),
+    ],
+)
+def test_what_cannot_be_audited_says_so_in_one_line(kind, said):
+    with pytest.raises(UnusableError, match=said):
+        audit(kind())
+
+
+class RaisesOnOneSlot(Sound):
+    def step(self, obs, state, first):
+        if len(obs) == 1:
+            raise ValueError("one slot is one too few")
+        return super().step(obs, state, first)
+
+
+def test_a_policy_that_raises_in_a_check_fails_that_check():
+    report = audit(RaisesOnOneSlot(), checks=["reset_with_one_slot", "slots_are_apart"])
+    one_slot, apart = report.findings
+    assert one_slot.verdict == Verdict.FAIL
+    assert "ValueError: one slot is one too few" in one_slot.evidence
+    assert apart.verdict == Verdict.PASS
+
+
+def test_an_error_of_the_auditor_is_not_blamed_on_the_policy(monkeypatch):
+    """A check that is itself broken stops the audit."""
+    from holdfast.audit.checks import slots
+
+    def broken(*_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(slots, "differences", broken)
+    broken.__code__ = broken.__code__.replace(co_filename=slots.__file__)
+    with pytest.raises(ZeroDivisionError):
+        audit(Sound(), checks=["any_company"])
+
+
+def test_not_a_number_is_a_movement():
+    class Nan(Sound):
+        def heads(self, y):
+            log_probs, value = super().heads(y)
+            return log_probs, value * float("nan")
+
+    (finding,) = audit(Nan(), checks=["values_replay"]).findings
+    assert finding.verdict == Verdict.FAIL
+
+
+def test_an_audit_leaves_the_random_state_alone():
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    audit(Sound(), quick=True)
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_a_quick_audit_is_a_part_of_the_whole():
+    quick = {f.check.name for f in audit(Sound(), quick=True).findings}
+    assert quick == {check.name for check in CHECKS if check.quick}
+    assert 10 <= len(quick) < len(CHECKS)
+
+
+def test_assert_sound():
+    assert assert_sound(Sound()).sound
+    assert assert_sound(NeverResets(), declared=["lifetime_memory"]).sound
+    with pytest.raises(AssertionError, match=r"every_part_of_the_state_is_reset: .*\n  Clear every tensor"):
+        assert_sound(ResetsOnlyH(), checks=["every_part_of_the_state_is_reset"])

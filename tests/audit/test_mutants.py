@@ -1,0 +1,39 @@
+"""Every check catches the mutants that are there for it, and passes the policy they were made from."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.audit import CHECKS, Verdict, audit
+from holdfast.audit.mutants import MUTANTS, Sound
+from holdfast.audit.mutants.matrix import as_markdown, caught
+
+PAGE = Path(__file__).parents[2] / "docs" / "audit-matrix.md"
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)
+def test_the_check_catches_its_mutant(mutant):
+    (finding,) = audit(mutant.kind(), checks=[mutant.check]).findings
+    assert finding.verdict == Verdict.FAIL
+    assert finding.evidence
+    assert finding.where
+
+
+def test_no_check_is_without_a_mutant():
+    assert {mutant.check for mutant in MUTANTS} == {check.name for check in CHECKS}
+
+
+def test_there_are_enough_of_them():
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 30
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_check_passes_the_sound_policy(seed):
+    report = audit(Sound(seed), seed=seed)
+    assert [f.check.name for f in report.findings if f.verdict != Verdict.PASS] == []
+
+
+@pytest.mark.slow
+def test_the_matrix_in_the_docs_is_true():
+    """`python -m holdfast.audit.mutants.matrix` prints it."""
+    assert as_markdown(caught()) in PAGE.read_text(encoding="utf-8")

@@ -1,0 +1,147 @@
+"""`holdfast audit`: targets, exit codes, what it prints, how it gives up."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli import main
+from holdfast.config import load_settings
+from holdfast.trainer import train
+
+ROOT = Path(__file__).parents[2]
+ONE = ["--only", "slots_are_apart"]
+FILE = """
+import time
+from holdfast.audit.mutants import Sound
+from holdfast.audit.mutants.broken import ScalesByTheBatch
+
+def subject():
+    return ScalesByTheBatch()
+
+def three():
+    return 3
+
+def raising():
+    raise ValueError("not today")
+
+class Forever(Sound):
+    def observations(self, N, generator):
+        while True:
+            time.sleep(0.01)
+"""
+
+
+def run(*args: str, code: int = 0) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["audit", *args])
+    assert (caught.value.code or 0) == code
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(FILE)
+    return path
+
+
+def test_a_policy_by_words(capsys):
+    run("py_agent=box", "env=gym:CartPole-v1", *ONE)
+    out = capsys.readouterr().out
+    assert "slots_are_apart  pass" in out
+    assert "py_agent=box in gym:CartPole-v1: sound. 1 pass in" in out
+
+
+def test_a_failure_says_what_it_costs_and_how_to_mend_it(file, capsys):
+    run(f"{file}:subject", *ONE, code=1)
+    out = capsys.readouterr().out
+    assert "FAIL" in out
+    assert "when the observation of slot" in out
+    for line in ("found    ", "costs    Agents act on what others see", "to mend  Look for statistics", "look at  "):
+        assert line in out
+    assert "ScalesByTheBatch: NOT SOUND. 1 FAIL in" in out
+
+
+def test_a_class_of_ones_own_in_a_world(capsys):
+    run(f"{ROOT}/examples/custom_policy.py:MyPolicy", "env=gym:CartPole-v1", *ONE)
+    assert "sound. 1 pass" in capsys.readouterr().out
+
+
+def test_a_run(tmp_path, capsys):
+    words = ["env=gym:CartPole-v1", "env.num_envs=2", "trainer.horizon=4", "trainer.total_timesteps=8", "progress=off"]
+    folder = train(load_settings([*words, f"runs_dir={tmp_path}", "run=first"])).run
+    run(str(folder), "--only", "reset_inside", "--only", "log_probs_replay")
+    assert "first at checkpoint 00000001: sound. 2 pass" in capsys.readouterr().out
+    run("first", "--runs-dir", str(tmp_path), *ONE, "--json")
+    assert json.loads(capsys.readouterr().out)["sound"] is True
+    run(str(folder), "env=memory", code=2)
+    assert "a run has its own settings" in capsys.readouterr().err
+
+
+def test_json_and_the_exit_code_go_together(file, capsys):
+    run(f"{file}:subject", *ONE, "--json", code=1)
+    found = json.loads(capsys.readouterr().out)
+    assert found["counts"]["FAIL"] == 1
+
+
+def test_declared_on_the_command_line(capsys):
+    mutants = ROOT / "src" / "holdfast" / "audit" / "mutants" / "broken.py"
+    run(f"{mutants}:NeverResets", "--only", "reset_inside", code=1)
+    run(f"{mutants}:NeverResets", "--only", "reset_inside", "--declare", "lifetime_memory")
+    out = capsys.readouterr().out
+    assert "Declared: lifetime_memory." in out
+
+
+def test_a_page(file, tmp_path, capsys):
+    page = tmp_path / "audit.html"
+    run(f"{file}:subject", *ONE, "--html", str(page), code=1)
+    assert "ScalesByTheBatch" in page.read_text()
+    assert f"The page is in {page}." in capsys.readouterr().out
+
+
+def test_the_checks_are_listed(capsys):
+    run("--checks")
+    out = capsys.readouterr().out
+    assert "reset_on_truncated" in out
+    assert "An episode that was cut is over, too." in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "name what is to be audited"),
+        (["py_agent=fst"], "Did you mean fast?"),
+        (["nowhere"], "no such run"),
+        (["py_agent=fast", "--only", "slots_are_apard"], "there is no check slots_are_apard"),
+        (["py_agent=fast", "--declare", "laziness"], "laziness is no deviation that can be declared"),
+        (["{file}:three"], "int is no policy the auditor knows"),
+        (["{file}:nobody"], "there is nothing of that name"),
+        (["{file}:raising"], "cannot be made: ValueError: not today"),
+        (["{file}:subject", "env=memory"], "subject brings its own"),
+        (["{file}"], "name what is to be audited in it"),
+        (["./nothing.py:X"], "there is no file ./nothing.py"),
+        (["py_agent=fast", "--html", "/no/such/folder/a.html"], "in a folder that exists"),
+    ],
+)
+def test_what_cannot_be_audited_is_said_in_at_most_three_lines(words, said, file, capsys):
+    run(*(word.format(file=file) for word in words), code=2)
+    err = capsys.readouterr().err
+    assert said in err
+    assert len(err.strip().splitlines()) <= 3
+
+
+def test_a_file_that_raises(tmp_path, capsys):
+    path = tmp_path / "broken.py"
+    path.write_text("import nothing_of_the_kind")
+    run(f"{path}:X", code=2)
+    assert "the file cannot be run: ModuleNotFoundError" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_one_that_takes_for_ever_is_given_up_on(file):
+    words = [sys.executable, "-m", "holdfast", "audit", f"{file}:Forever", "--time-limit", "20"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert "not done after 20 s: gave up in loading" in done.stderr
