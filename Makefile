@@ -6,7 +6,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help train test check format lint types fast-tests bench bench-peers learn learn-agents soak clean
+.PHONY: help train test check format lint types fast-tests bench bench-peers audit-peers audit-agents learn learn-agents bugs soak clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,11 +51,20 @@ bench: $(VENV)/.installed  ## ratios of speed, as a table (ARGS="--json out.json
 bench-peers: $(VENV)/.installed  ## against sb3-contrib's RecurrentPPO, in an environment of its own
 	$(BIN)/python benchmarks/peers.py $(ARGS)
 
+audit-peers: $(VENV)/.installed  ## audit recurrent policies of other libraries, in that environment
+	$(BIN)/python benchmarks/audit_peers.py $(ARGS)
+
+audit-agents: $(VENV)/.installed  ## audit every agent with every core and twenty seeds: is there a false alarm? (long)
+	$(BIN)/python benchmarks/audit_agents.py $(ARGS)
+
 learn: $(VENV)/.installed  ## the ready-made settings with a goal, three seeds: do they learn? (long)
 	$(BIN)/python benchmarks/learn.py $(ARGS)
 
 learn-agents: $(VENV)/.installed  ## every agent of both families on the quick start: does it learn? (long)
 	$(BIN)/python benchmarks/agents.py $(ARGS)
+
+bugs: $(VENV)/.installed  ## what state bugs cost: curves of broken policies beside the right one (long)
+	$(BIN)/python benchmarks/bugs.py $(ARGS)
 
 soak: $(VENV)/.installed  ## 2,000 updates: does resident memory stay flat? (long)
 	$(BIN)/python benchmarks/soak.py $(ARGS)

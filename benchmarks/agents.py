@@ -16,7 +16,7 @@ from holdfast.trainer.run_folder import read_metrics
 GOAL, MINUTES = 0.9, 10
 # On top of settings=quickstart. The actor's tanh saturates early; beside an epsilon of 1e-8 the gradients that still pass
 # it would move nothing, and behind attention they are the smallest.
-ATTENTION = ["trainer.adam_eps=1e-12"]
+ATTENTION = ["trainer.adam_eps=1e-12", "trainer.total_timesteps=400_000"]
 
 
 def main() -> None:

@@ -184,3 +184,37 @@ def test_assert_sound():
     assert assert_sound(NeverResets(), declared=["lifetime_memory"]).sound
     with pytest.raises(AssertionError, match=r"every_part_of_the_state_is_reset: .*\n  Clear every tensor"):
         assert_sound(ResetsOnlyH(), checks=["every_part_of_the_state_is_reset"])
+
+
+class OnlyLogProbs(OnlySteps):
+    """Puts out what it drew and nothing else."""
+
+    def step(self, obs, state, first):
+        outputs, state = Sound.step(self, obs, state, first)
+        return {name: outputs[name] for name in ("actions", "log_prob")}, state
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_log_probs_alone_are_enough_to_look_at(seed):
+    report = audit(OnlyLogProbs(seed), seed=seed)
+    assert report.sound
+    assert "slots_are_apart" not in {f.check.name for f in report.findings if f.verdict == Verdict.NOT_RUN}
+
+
+def test_a_policy_that_hardly_answers_is_woken_up():
+    class Weak(Sound):
+        def __init__(self, seed=0):
+            super().__init__(seed)
+            with torch.no_grad():
+                self.module.encoder.weight.mul_(1e-7)
+
+        def encode(self, obs):
+            x = super().encode(obs)
+            return x - x.mean(-2, keepdim=True)
+
+    subject = Weak()
+    kept = subject.module.encoder.weight.detach().clone()
+    report = audit(subject, checks=["slots_are_apart"])
+    assert not report.sound
+    assert "Weight matrices were drawn anew" in report.note
+    assert torch.equal(subject.module.encoder.weight, kept)

@@ -14,7 +14,7 @@ from holdfast.audit.checks import CHECKS
 from holdfast.audit.dependence import DependencyMap
 from holdfast.audit.examination import Examination
 from holdfast.audit.findings import Check, Finding, Tally, Verdict, judged
-from holdfast.audit.probe import UnusableError
+from holdfast.audit.probe import ACTING, SEQUENCE, STEPPING, UnusableError
 from holdfast.audit.subject import DEVIATIONS, NotOfferedError, Subject
 from holdfast.audit.waking import awake
 from holdfast.errors import HoldfastError, SettingsError
@@ -92,23 +92,28 @@ def chosen_checks(names: Iterable[str] | None = None, quick: bool = False) -> li
 def run_check(check: Check, examination: Examination) -> Finding:
     """One check. A subject that raises in the middle of it is at fault, and so is its finding."""
     began = time.perf_counter()
-    subject, tally = examination.subject, Tally()
+    subject, tally, form = examination.subject, Tally(), ""
     try:
         check.run(examination, tally)
-        verdict, evidence = judged(check, tally, subject.declared)
+        verdict, evidence, form = judged(check, tally, subject.declared)
     except NotOfferedError as reason:
+        verdict, evidence = Verdict.NOT_RUN, str(reason)
         if tally.broken:
-            verdict, evidence = judged(check, tally, subject.declared)
-        else:
-            verdict, evidence = Verdict.NOT_RUN, str(reason)
+            verdict, evidence, form = judged(check, tally, subject.declared)
     except UnusableError as error:
         verdict, evidence = Verdict.FAIL, str(error)
     except Exception as error:
         if isinstance(error, HoldfastError) or _is_ours(error):
             raise
         verdict, evidence = Verdict.FAIL, f"it raised {type(error).__name__}: {_first_line(error)}"
-    where = subject.where(check.look_at) if verdict == Verdict.FAIL else ""
+    where = subject.where(_method(check, form)) if verdict == Verdict.FAIL else ""
     return Finding(check, verdict, evidence, where, time.perf_counter() - began)
+
+
+def _method(check: Check, form: str) -> str:
+    """The subject's method to look at: of the form that failed, where a check looks at all of them."""
+    by_form = {STEPPING: "step", SEQUENCE: "sequence", ACTING: "act"}
+    return by_form.get(form, check.look_at) if check.look_at in by_form.values() else check.look_at
 
 
 def _opened(subject: Subject, seed: int) -> Examination:

@@ -64,10 +64,10 @@ def map_of_changes(probe: Probe, form: str) -> DependencyMap:
     for b in range(B):
         if script.start:
             changed = Script(script.obs, script.first, probe.placed(script.start, b, other, b))
-            size[0, b] = differences(usual.outputs, probe.run(form, changed, actions).outputs)
+            size[0, b] = differences(usual.outputs, probe.run(form, changed, actions).outputs, actions_too=True)
         for t in range(T):
             changed = script.with_obs(t, b, probe.other_obs(script.obs[t, b]))
-            size[t + 1, b] = differences(usual.outputs, probe.run(form, changed, actions).outputs)
+            size[t + 1, b] = differences(usual.outputs, probe.run(form, changed, actions).outputs, actions_too=True)
     return DependencyMap(form, script.first, size)
 
 

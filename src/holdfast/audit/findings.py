@@ -98,19 +98,18 @@ class Finding:
         }
 
 
-def judged(check: Check, tally: Tally, declared: frozenset[str]) -> tuple[Verdict, str]:
-    """Verdict and evidence out of what was measured."""
+def judged(check: Check, tally: Tally, declared: frozenset[str]) -> tuple[Verdict, str, str]:
+    """Verdict, evidence and the form it shows in, out of what was measured."""
     if not tally.measured:
-        return Verdict.NOT_RUN, "there was nothing to measure"
+        return Verdict.NOT_RUN, "there was nothing to measure", ""
     if not tally.broken:
-        return Verdict.PASS, tally.figures()
-    worst = max(tally.broken, key=lambda entry: entry[1])
-    on_purpose = [entry for entry in tally.broken if _excused(check, entry[0], declared)]
-    if len(on_purpose) == len(tally.broken):
-        return Verdict.DECLARED, worst[2]
-    worst = max((entry for entry in tally.broken if entry not in on_purpose), key=lambda entry: entry[1])
-    more = len(tally.broken) - 1
-    return Verdict.FAIL, worst[2] + (f" (and {more} more)" if more else "")
+        return Verdict.PASS, tally.figures(), ""
+    not_meant = [entry for entry in tally.broken if not _excused(check, entry[0], declared)]
+    form, _, said = max(not_meant or tally.broken, key=lambda entry: entry[1])
+    if not not_meant:
+        return Verdict.DECLARED, said, form
+    more = len(not_meant) - 1
+    return Verdict.FAIL, said + (f" (and {more} more)" if more else ""), form
 
 
 def _excused(check: Check, form: str, declared: frozenset[str]) -> bool:

@@ -187,18 +187,20 @@ def stacked(steps: list[Outputs]) -> Outputs:
     return {name: torch.stack([step[name] for step in steps]) for name in steps[0]}
 
 
-def differences(a: Outputs, b: Outputs, names: tuple[str, ...] = ()) -> Tensor:
+def differences(a: Outputs, b: Outputs, names: tuple[str, ...] = (), actions_too: bool = False) -> Tensor:
     """[T, B]: how far two sets of outputs [T, B, ...] are apart, relative where they are larger than 1.
 
-    Log-probs of different actions are not compared. Outputs that only one of the two has are not either.
+    Log-probs are compared where both took the same action. Outputs that only one of the two has are not compared.
+    actions_too: both drew from the same random numbers, so another action is a movement.
     """
-    common = [name for name in a if name in b and name != ACTIONS and (not names or name in names)]
-    if ACTIONS in a and ACTIONS in b and not torch.equal(a[ACTIONS], b[ACTIONS]) and not names:
-        common = [name for name in common if name != "log_prob"]
+    common = [name for name in a if name in b and (actions_too or name != ACTIONS) and (not names or name in names)]
     if not common:
         raise NotOfferedError(f"its forms give no output of the same name: {', '.join(a)} and {', '.join(b)}")
-    apart = [_apart(a[name].detach(), b[name].detach(), name) for name in common]
-    return torch.stack(apart).amax(0)
+    apart = {name: _apart(a[name].detach(), b[name].detach(), name) for name in common}
+    if "log_prob" in apart and ACTIONS in a and ACTIONS in b:
+        same = (a[ACTIONS] == b[ACTIONS]).unsqueeze(-1).flatten(2).all(-1)
+        apart["log_prob"] = apart["log_prob"].where(same, 0.0)
+    return torch.stack(list(apart.values())).amax(0)
 
 
 def _apart(a: Tensor, b: Tensor, name: str) -> Tensor:

@@ -35,8 +35,11 @@ def _advice(finding: Finding) -> str:
 
 
 def _closing(report: Report) -> str:
-    counts = ", ".join(f"{number} {verdict}" for verdict, number in report.counts().items() if number)
+    found = report.counts()
+    counts = ", ".join(f"{number} {verdict}" for verdict, number in found.items() if number)
     verdict = "sound" if report.sound else "NOT SOUND"
+    if report.sound and found["not run"] > found["pass"]:
+        verdict = "nothing failed, but most checks could not look"
     on_purpose = f" Declared: {', '.join(sorted(report.declared))}." if report.declared else ""
     note = f"\nNote: {report.note}." if report.note else ""
     return f"{report.name}: {verdict}. {counts} in {report.seconds:.0f} s.{on_purpose}{note}"

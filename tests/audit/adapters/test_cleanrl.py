@@ -1,0 +1,66 @@
+"""CleanRLAgent: flat, time-major batches with the slots counted from the state."""
+
+import torch
+from torch import nn
+from torch.distributions import Categorical
+
+from holdfast.audit import audit
+from holdfast.audit.adapters import CleanRLAgent
+
+OBS, HIDDEN, CHOICES = 3, 6, 4
+
+
+class Agent(nn.Module):
+    def __init__(self, num_layers=1):
+        super().__init__()
+        torch.manual_seed(0)
+        self.lstm = nn.LSTM(OBS, HIDDEN, num_layers)
+        self.actor, self.critic = nn.Linear(HIDDEN, CHOICES), nn.Linear(HIDDEN, 1)
+
+    def cleared(self, state, done):
+        return tuple(leaf * (1.0 - done).view(1, -1, 1) for leaf in state)
+
+    def in_time(self, x, slots):
+        """[T * B, ...] -> [T, B, ...]"""
+        return x.unflatten(0, (-1, slots))
+
+    def get_states(self, x, lstm_state, done):
+        slots, ys = lstm_state[0].shape[1], []
+        for now, ended in zip(self.in_time(x, slots), self.in_time(done, slots), strict=True):
+            y, lstm_state = self.lstm(now.unsqueeze(0), self.cleared(lstm_state, ended))
+            ys.append(y[0])
+        return torch.cat(ys), lstm_state
+
+    def get_action_and_value(self, x, lstm_state, done, action=None):
+        y, lstm_state = self.get_states(x, lstm_state, done)
+        choices = Categorical(logits=self.actor(y))
+        action = choices.sample() if action is None else action
+        return action, choices.log_prob(action), choices.entropy(), self.critic(y), lstm_state
+
+
+class MixesTimeAndSlots(Agent):
+    def in_time(self, x, slots):
+        return x.unflatten(0, (slots, -1)).transpose(0, 1)
+
+
+class KeepsC(Agent):
+    def cleared(self, state, done):
+        return super().cleared(state, done)[0], state[1]
+
+
+def failed(agent):
+    return {finding.check.name for finding in audit(CleanRLAgent(agent, obs_shape=(OBS,))).failures}
+
+
+def test_a_sound_agent_passes():
+    assert failed(Agent()) == set()
+    assert failed(Agent(num_layers=2)) == set()
+
+
+def test_broken_agents_fail_their_check():
+    assert {"steps_equal_a_sequence", "log_probs_replay"} <= failed(MixesTimeAndSlots())
+    assert "every_part_of_the_state_is_reset" in failed(KeepsC())
+
+
+def test_a_finding_leads_to_the_agent_s_own_code():
+    assert "test_cleanrl.py" in CleanRLAgent(Agent(), obs_shape=(OBS,)).where("sequence")
