@@ -5,14 +5,9 @@ import torch
 
 from holdfast.audit import CHECKS, Subject, UnusableError, Verdict, assert_sound, audit
 from holdfast.audit.mutants import Sound
-from holdfast.audit.mutants.broken import (
-    ForgetsEverything,
-    LearningRunsThrough,
-    NeverResets,
-    ResetsOnlyH,
-    ScalesByTheBatch,
-    StartsFromZeros,
-)
+from holdfast.audit.mutants.episodes import LearningRunsThrough, NeverResets, ResetsOnlyH
+from holdfast.audit.mutants.slots import ScalesByTheBatch
+from holdfast.audit.mutants.time import ForgetsEverything, StartsFromZeros
 from holdfast.errors import SettingsError
 
 
@@ -155,14 +150,14 @@ def test_an_error_of_the_auditor_is_not_blamed_on_the_policy(monkeypatch):
         audit(Sound(), checks=["any_company"])
 
 
-def test_not_a_number_is_a_movement():
+def test_an_output_that_is_not_a_number_cannot_be_audited():
     class Nan(Sound):
         def heads(self, y):
             log_probs, value = super().heads(y)
             return log_probs, value * float("nan")
 
-    (finding,) = audit(Nan(), checks=["values_replay"]).findings
-    assert finding.verdict == Verdict.FAIL
+    with pytest.raises(UnusableError, match="stepping gave value that is not a number"):
+        audit(Nan())
 
 
 def test_an_audit_leaves_the_random_state_alone():

@@ -16,7 +16,7 @@ ONE = ["--only", "slots_are_apart"]
 FILE = """
 import time
 from holdfast.audit.mutants import Sound
-from holdfast.audit.mutants.broken import ScalesByTheBatch
+from holdfast.audit.mutants.slots import ScalesByTheBatch
 
 def subject():
     return ScalesByTheBatch()
@@ -87,7 +87,7 @@ def test_json_and_the_exit_code_go_together(file, capsys):
 
 
 def test_declared_on_the_command_line(capsys):
-    mutants = ROOT / "src" / "holdfast" / "audit" / "mutants" / "broken.py"
+    mutants = ROOT / "src" / "holdfast" / "audit" / "mutants" / "episodes.py"
     run(f"{mutants}:NeverResets", "--only", "reset_inside", code=1)
     run(f"{mutants}:NeverResets", "--only", "reset_inside", "--declare", "lifetime_memory")
     out = capsys.readouterr().out
@@ -144,4 +144,4 @@ def test_one_that_takes_for_ever_is_given_up_on(file):
     words = [sys.executable, "-m", "holdfast", "audit", f"{file}:Forever", "--time-limit", "20"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
-    assert "not done after 20 s: gave up in loading" in done.stderr
+    assert "not done after 20 s: gave up in the first run of the policy" in done.stderr

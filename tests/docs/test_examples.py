@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+FILES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+EXAMPLES = [path for path in FILES if "__main__" in path.read_text()]  # broken_policies.py has tests of its own
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.name)

@@ -57,11 +57,11 @@ def test_a_class_of_ones_own_that_fails_the_audit_is_refused_unless_told(tmp_pat
     code.write_text(FORGETFUL)
     monkeypatch.syspath_prepend(tmp_path)
     words = [*SMALL, f"py_agent={code}:Forgetful", f"runs_dir={tmp_path}", "run=own"]
-    with pytest.raises(SettingsError, match=r"fails memory_is_used.*\n.*audit=warn") as caught:
+    with pytest.raises(SettingsError, match=r"fails memory_is_used.*\n.*\n.*audit=warn") as caught:
         train(load_settings(words))
     assert len(str(caught.value).split("\n")) <= 3
     assert not (tmp_path / "own").exists()
     assert train(load_settings([*words, "audit=warn"])).run.exists()
-    assert "fails memory_is_used" in capsys.readouterr().err
+    assert "memory_is_used: stepping" in capsys.readouterr().err
     train(load_settings([*words[:-1], "run=unseen", "audit=off"]))
     assert "audit" not in capsys.readouterr().err

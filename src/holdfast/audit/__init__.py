@@ -4,7 +4,7 @@ from holdfast.audit.audit import Report, audit
 from holdfast.audit.checks import CHECKS
 from holdfast.audit.findings import Check, Finding, Verdict
 from holdfast.audit.probe import UnusableError
-from holdfast.audit.sound import assert_sound, subject_of
+from holdfast.audit.sound import assert_sound, failures_in_words, subject_of
 from holdfast.audit.subject import DEVIATIONS, NotOfferedError, Outputs, State, Subject
 
 __all__ = [
@@ -21,5 +21,6 @@ __all__ = [
     "Verdict",
     "assert_sound",
     "audit",
+    "failures_in_words",
     "subject_of",
 ]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from holdfast.audit.examination import Examination
 from holdfast.audit.findings import Check, Finding, Tally, Verdict, judged
 from holdfast.audit.probe import ACTING, SEQUENCE, STEPPING, UnusableError
 from holdfast.audit.subject import DEVIATIONS, NotOfferedError, Subject
-from holdfast.audit.waking import awake
+from holdfast.audit.waking import left_as_it_was, wake
 from holdfast.errors import HoldfastError, SettingsError
 
 
@@ -28,6 +29,7 @@ class Report:
     findings: tuple[Finding, ...]
     declared: frozenset[str]
     seconds: float
+    forms: tuple[str, ...] = ()  # what the policy could be shown scripts in
     note: str = ""  # what was done to the policy so that it could be heard
     maps: dict[tuple[str, str], DependencyMap] = field(repr=False, default_factory=dict)
 
@@ -48,6 +50,7 @@ class Report:
             "sound": self.sound,
             "declared": sorted(self.declared),
             "seconds": round(self.seconds, 2),
+            "forms": list(self.forms),
             "note": self.note,
             "counts": self.counts(),
             "findings": [finding.to_json() for finding in self.findings],
@@ -66,16 +69,27 @@ def audit(
     unknown = sorted(subject.declared - DEVIATIONS.keys())
     if unknown:
         raise SettingsError(f"{unknown[0]} is no deviation that can be declared. There are: {', '.join(DEVIATIONS)}.")
-    with torch.random.fork_rng(devices=[]):  # an audit before training must not change the run
-        examination = _opened(subject, seed)
+    # An audit before training must not change the run.
+    with torch.random.fork_rng(devices=[]), left_as_it_was(subject.module), one_thread():
+        examination, note = _opened(subject, seed)
         findings = []
-        with awake(examination.probe) as note:
-            for check in chosen_checks(checks, quick):
-                if on_check is not None:
-                    on_check(check.name)
-                findings.append(run_check(check, examination))
-    seconds = time.perf_counter() - began
-    return Report(subject.name, tuple(findings), subject.declared, seconds, note, examination.maps)
+        for check in chosen_checks(checks, quick):
+            if on_check is not None:
+                on_check(check.name)
+            findings.append(run_check(check, examination))
+    forms, seconds = tuple(examination.probe.forms), time.perf_counter() - began
+    return Report(subject.name, tuple(findings), subject.declared, seconds, forms, note, examination.maps)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """For a handful of slots, threads would only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def chosen_checks(names: Iterable[str] | None = None, quick: bool = False) -> list[Check]:
@@ -116,17 +130,19 @@ def _method(check: Check, form: str) -> str:
     return by_form.get(form, check.look_at) if check.look_at in by_form.values() else check.look_at
 
 
-def _opened(subject: Subject, seed: int) -> Examination:
-    """A first run of every form. What fails here cannot be audited at all."""
+def _opened(subject: Subject, seed: int) -> tuple[Examination, str]:
+    """A first run of every form, and a policy that answers. What fails here cannot be audited at all."""
     try:
         examination = Examination(subject, seed)
         with torch.no_grad():
+            for B in (3, 5):
+                examination.probe.check_state(subject.initial_state(B), B, "initial_state")
             _ = examination.probe.forms
+        return examination, wake(examination.probe)
     except HoldfastError:
         raise
     except Exception as error:
         raise UnusableError(f"{subject.name} cannot be run: {type(error).__name__}: {_first_line(error)}") from error
-    return examination
 
 
 def _is_ours(error: Exception) -> bool:

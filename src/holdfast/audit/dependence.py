@@ -11,7 +11,7 @@ from holdfast.audit.probe import SEQUENCE, Probe, Script, differences
 from holdfast.audit.subject import ACTIONS, NotOfferedError
 
 # Episodes of the four slots of a map: unbroken; cut inside; begun at step 0 and cut at the last step; cut twice in a row.
-ENDS: dict[int, list[int]] = {1: [3], 2: [0, 5], 3: [2, 3]}
+MAP_ENDS: dict[int, list[int]] = {1: [3], 2: [0, 5], 3: [2, 3]}
 
 
 @dataclass(frozen=True)
@@ -55,34 +55,38 @@ class DependencyMap:
 
 def map_of_changes(probe: Probe, form: str) -> DependencyMap:
     """Change each input in turn, and see which outputs move."""
-    script = probe.script(ends=ENDS)
+    script = probe.script(ends=MAP_ENDS)
     T, B = script.first.shape
     actions = probe.run(form, script).outputs.get(ACTIONS) if form == SEQUENCE else None
     usual = probe.run(form, script, actions)
+    # Actions count where the same random numbers draw them again; a policy may have a generator of its own.
+    again = probe.run(form, script, actions).outputs
+    drawn = not differences(usual.outputs, again, actions_too=True).any()
     other = probe.any_state(B)
     size = torch.full((T + 1, B, T, B), float("nan"), dtype=torch.float64)
     for b in range(B):
         if script.start:
             changed = Script(script.obs, script.first, probe.placed(script.start, b, other, b))
-            size[0, b] = differences(usual.outputs, probe.run(form, changed, actions).outputs, actions_too=True)
+            size[0, b] = differences(usual.outputs, probe.run(form, changed, actions).outputs, actions_too=drawn)
         for t in range(T):
             changed = script.with_obs(t, b, probe.other_obs(script.obs[t, b]))
-            size[t + 1, b] = differences(usual.outputs, probe.run(form, changed, actions).outputs, actions_too=True)
+            size[t + 1, b] = differences(usual.outputs, probe.run(form, changed, actions).outputs, actions_too=drawn)
     return DependencyMap(form, script.first, size)
 
 
 def map_of_gradients(probe: Probe, form: str) -> DependencyMap:
     """Differentiate each output by the start state, and by the observations where they are real numbers."""
-    script = probe.script(ends=ENDS)
+    script = probe.script(ends=MAP_ENDS)
     T, B = script.first.shape
-    start = tuple(leaf.detach().clone().requires_grad_() for leaf in script.start)
+    start = tuple(leaf.detach().clone().requires_grad_(leaf.is_floating_point()) for leaf in script.start)
     obs = script.obs.clone().requires_grad_() if script.obs.is_floating_point() else script.obs
-    if not start and not obs.requires_grad:
+    leaves = [leaf for leaf in start if leaf.requires_grad]
+    if not leaves and not obs.requires_grad:
         raise NotOfferedError("it has no state, and observations without gradients")
     with torch.enable_grad():
         outputs = probe.run(form, Script(obs, script.first, start)).outputs
     total = projected(probe, {name: y for name, y in outputs.items() if y.requires_grad})
-    sources = [*start, *([obs] if obs.requires_grad else [])]
+    sources = [*leaves, *([obs] if obs.requires_grad else [])]
     size = torch.full((T + 1, B, T, B), float("nan"), dtype=torch.float64)
     axis = probe.subject.slot_axis
     for t in range(T):
@@ -94,8 +98,8 @@ def map_of_gradients(probe: Probe, form: str) -> DependencyMap:
                 else g.nan_to_num(nan=float("inf"), posinf=float("inf"))  # NaN means: not measured
                 for x, g in zip(sources, gradients, strict=True)
             ]
-            if start:
-                rows = [leaf.movedim(axis, 0).flatten(1).abs().amax(1) for leaf in found[: len(start)]]
+            if leaves:
+                rows = [leaf.movedim(axis, 0).flatten(1).abs().amax(1) for leaf in found[: len(leaves)]]
                 size[0, :, t, b] = torch.stack(rows).amax(0).double()
             if obs.requires_grad:
                 size[1:, :, t, b] = found[-1].flatten(2).abs().amax(-1).double()
@@ -109,5 +113,6 @@ def projected(probe: Probe, outputs: dict[str, Tensor]) -> Tensor:
     total = torch.zeros(())
     for name in sorted(outputs):
         y = outputs[name].unsqueeze(-1).flatten(2)
+        y = y.where(y.isfinite(), 0.0)  # choices that are ruled out may be -inf
         total = total + (y * torch.randn(y.shape[-1], generator=probe.generator)).sum(-1)
     return total

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from holdfast.audit.dependence import DependencyMap, map_of_changes, map_of_gradients
-from holdfast.audit.findings import Tally
-from holdfast.audit.probe import Probe, state_differences
-from holdfast.audit.subject import NotOfferedError, State, Subject
+from holdfast.audit.findings import SAME, Tally
+from holdfast.audit.probe import Probe, differences, state_differences
+from holdfast.audit.subject import ACTIONS, NotOfferedError, State, Subject
 
 
 class Examination:
     def __init__(self, subject: Subject, seed: int = 0):
         self.subject = subject
         self.probe = Probe(subject, seed)
+        inside = subject.module.modules() if subject.module is not None else ()
+        self._modes = [(module, module.training) for module in inside]
         self.maps: dict[tuple[str, str], DependencyMap] = {}  # those drawn so far: by (changes or gradients, form)
 
     @torch.no_grad()
@@ -31,6 +36,46 @@ class Examination:
         if ("gradients", form) not in self.maps:
             self.maps["gradients", form] = map_of_gradients(self.probe, form)
         return self.maps["gradients", form]
+
+    def forms_with_gradients(self) -> list[str]:
+        """Acting often records none; learning has to."""
+        found, reason = [], NotOfferedError("it has no form with gradients")
+        for form in self.probe.pure_forms:
+            try:
+                self.gradients(form)
+            except NotOfferedError as error:
+                reason = error
+                continue
+            found.append(form)
+        if not found:
+            raise reason
+        return found
+
+    def leaves_without_gradient(self, form: str) -> list[int]:
+        """Tensors of the start state that move outputs, and by which no output has a gradient."""
+        script = self.probe.script(T=3)
+        usual = self.probe.run(form, script)
+        actions = usual.outputs.get(ACTIONS)
+        other = self.probe.any_state(script.first.shape[1])
+        start = tuple(leaf.detach().clone().requires_grad_(leaf.is_floating_point()) for leaf in script.start)
+        with torch.enable_grad():
+            outputs = self.probe.run(form, replace(script, start=start), actions).outputs
+            total = sum(y.sum() for y in outputs.values() if y.requires_grad)
+        lost = []
+        for i, leaf in enumerate(start):
+            changed = replace(script, start=(*script.start[:i], other[i], *script.start[i + 1 :]))
+            moved = differences(usual.outputs, self.probe.run(form, changed, actions).outputs).max()
+            if not leaf.requires_grad or not moved > SAME or not isinstance(total, Tensor):
+                continue
+            (gradient,) = torch.autograd.grad(total, [leaf], retain_graph=True, allow_unused=True)
+            if gradient is None or not gradient.any():
+                lost.append(i)
+        return lost
+
+    def restore_modes(self) -> None:
+        """Every module in the mode it came in: some may be frozen in evaluation mode on purpose."""
+        for module, training in self._modes:
+            module.training = training
 
     def has_state(self) -> None:
         """For checks that mean nothing without one."""
@@ -86,7 +131,7 @@ class Examination:
 
 def _tensors_in(thing: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
     """Walks attributes, mappings and sequences, each object once."""
-    if id(thing) in seen or isinstance(thing, str | bytes | int | float | type(None) | type | torch.dtype):
+    if id(thing) in seen or isinstance(thing, str | bytes | int | float | type(None) | type | torch.dtype | ModuleType):
         return
     seen.add(id(thing))
     if isinstance(thing, Tensor):
@@ -94,7 +139,7 @@ def _tensors_in(thing: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Te
     elif isinstance(thing, dict):
         for key, value in list(thing.items()):
             yield from _tensors_in(value, f"{name}[{key!r}]", seen)
-    elif isinstance(thing, list | tuple | set | frozenset):
+    elif isinstance(thing, list | tuple | set | frozenset | deque):
         for i, value in enumerate(thing):
             yield from _tensors_in(value, f"{name}[{i}]", seen)
     elif hasattr(thing, "__dict__"):

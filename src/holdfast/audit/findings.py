@@ -42,7 +42,7 @@ class Check:
 class Tally:
     """The measurements of one check."""
 
-    largest: float = 0.0
+    largest: float | None = None
     smallest: float | None = None
     measured: int = 0
     broken: list[tuple[str, float, str]] = field(default_factory=list)  # form, size, what happened
@@ -50,7 +50,7 @@ class Tally:
     def still(self, form: str, size: float, said: str, limit: float = SAME) -> None:
         """This must not have moved."""
         self.measured += 1
-        self.largest = max(self.largest, size)
+        self.largest = max(self.largest or 0.0, size)
         if not size <= limit:
             self.broken.append((form, size, said))
 
@@ -70,11 +70,11 @@ class Tally:
     def figures(self) -> str:
         """For a check that passed."""
         parts = []
-        if self.largest > 0 or self.smallest is None:
+        if self.largest is not None:
             parts.append(f"nothing moved by more than {self.largest:.1e}" if self.largest else "nothing moved")
         if self.smallest is not None:
             parts.append(f"what should move moved by {self.smallest:.1e} or more")
-        return f"{'; '.join(parts)} ({self.measured} measured)"
+        return f"{'; '.join(parts) or 'held'} ({self.measured} looked at)"
 
 
 @dataclass(frozen=True)

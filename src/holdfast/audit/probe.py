@@ -13,6 +13,8 @@ from holdfast.errors import SettingsError
 
 STEPPING, SEQUENCE, ACTING = "stepping", "sequence", "acting"  # pure steps | one call for all steps | from kept memory
 T, B = 6, 4
+# Episodes that begin inside, twice in a row, at the first step and at the last.
+AWKWARD_ENDS: dict[int, list[int]] = {0: [2], 1: [1, 2], 3: [0, 5]}
 POOL = 48
 
 
@@ -69,9 +71,19 @@ class Probe:
         return Script(self.pool[self._numbers(T * B)].unflatten(0, (T, B)), first, start)
 
     def any_state(self, B: int) -> State:
-        """A state that differs everywhere, in every layer, slot and leaf, and is large enough to show."""
-        blank = self.subject.initial_state(B)
-        return tuple(torch.randn(leaf.shape, generator=self.generator).to(leaf) * 0.7 for leaf in blank)
+        """A state that differs everywhere, in every layer, slot and leaf, and is large enough to show.
+
+        What is no real number in it (a step counter, say) is as a few steps left it: noise would mean nothing there.
+        """
+        state = self.check_state(self.subject.initial_state(B), B, "initial_state")
+        if not all(leaf.is_floating_point() for leaf in state):
+            with torch.no_grad():
+                for row in self.pool[self._numbers(3 * B)].unflatten(0, (3, B)):
+                    state = self.subject.step(row, state, torch.zeros(B, dtype=torch.bool))[1]
+        return tuple(
+            torch.randn(leaf.shape, generator=self.generator).to(leaf) * 0.7 if leaf.is_floating_point() else leaf
+            for leaf in state
+        )
 
     def other_obs(self, obs: Tensor) -> Tensor:
         """One from the pool that differs from this as much as any."""
@@ -137,18 +149,38 @@ class Probe:
                 trace = self._act_through(script)
         if form == SEQUENCE and actions is not None:
             trace = Trace({**trace.outputs, ACTIONS: actions}, trace.final)
-        T, B = script.first.shape
-        for name, output in trace.outputs.items():
+        self._check_outputs(form, trace.outputs, *script.first.shape)
+        return trace
+
+    def _check_outputs(self, form: str, outputs: Outputs, T: int, B: int) -> None:
+        for name, output in outputs.items():
             if output.shape[:2] != (T, B):
                 raise UnusableError(
                     f"{form} gave {name} of shape {[*output.shape]} for {T} steps of {B} slots: [{T}, {B}, ...] is needed."
                 )
-        return trace
+            if output.isnan().any():
+                raise UnusableError(f"{form} gave {name} that is not a number.")
+
+    def check_state(self, state: State, B: int, source: str) -> State:
+        """A state has to be a tuple of tensors with the slots on one axis; anything else would accuse the wrong code."""
+        if not isinstance(state, tuple) or not all(isinstance(leaf, Tensor) for leaf in state):
+            raise UnusableError(f"{source} gave a state of type {type(state).__name__}: a tuple of tensors is needed.")
+        axis = self.subject.slot_axis
+        for i, leaf in enumerate(state):
+            if leaf.dim() <= axis or leaf.shape[axis] != B:
+                raise UnusableError(
+                    f"{source}: tensor {i} of the state is {[*leaf.shape]} for {B} slots, which are expected on axis "
+                    f"{axis}. Set slot_axis."
+                )
+        return state
 
     def _step_through(self, script: Script) -> Trace:
         state, steps = script.start, []
         for obs, first in zip(script.obs, script.first, strict=True):
             outputs, state = self.subject.step(obs, state, first)
+            if not isinstance(outputs, dict):
+                raise UnusableError(f"step gave outputs of type {type(outputs).__name__}: a dict of tensors is needed.")
+            self.check_state(state, len(obs), "step")
             steps.append(outputs)
         return Trace(stacked(steps), state)
 
@@ -210,6 +242,7 @@ def _apart(a: Tensor, b: Tensor, name: str) -> Tensor:
         )
     a, b = a.double().unsqueeze(-1).flatten(2), b.double().unsqueeze(-1).flatten(2)
     apart = (a - b).abs() / torch.stack([a.abs(), b.abs(), torch.ones_like(a)]).amax(0)
+    apart = apart.where(a != b, 0.0)  # -inf, as masked choices have it, equals itself
     return apart.nan_to_num(nan=float("inf"), posinf=float("inf")).amax(-1)
 
 

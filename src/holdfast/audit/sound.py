@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 
 from holdfast.audit.adapters.contract import ContractPolicy
 from holdfast.audit.audit import Report, audit
+from holdfast.audit.findings import Verdict
 from holdfast.audit.observe import observer
 from holdfast.audit.subject import Subject
 from holdfast.config import load_settings
@@ -40,19 +40,22 @@ def assert_sound(
     """Fails with the findings if a check fails.
 
     policy: a Subject (an adapter around a policy of any kind), or a word as on the command line, followed by others:
-    `assert_sound("py_agent=./mine.py:MyPolicy", "env=memory")`.
+    `assert_sound("py_agent=./mine.py:MyPolicy", "env=memory")`. checks: these only, and each of them has to be able to run.
     """
     subject = policy if isinstance(policy, Subject) else subject_of(load_settings([policy, *words, f"seed={seed}"]))
     subject.declared = subject.declared | frozenset(declared)
     report = audit(subject, checks, seed)
     if not report.sound:
         raise AssertionError(failures_in_words(report))
+    not_run = [finding for finding in report.findings if finding.verdict == Verdict.NOT_RUN]
+    if checks is not None and not_run:
+        raise AssertionError(f"{report.name}: {not_run[0].check.name} could not run: {not_run[0].evidence}.")
     return report
 
 
 def failures_in_words(report: Report) -> str:
     """One block per failed check: what was found, and how to mend it."""
-    blocks: list[Any] = [f"{report.name} is not sound: {len(report.failures)} of {len(report.findings)} checks failed."]
+    blocks = [f"{report.name} is not sound: {len(report.failures)} of {len(report.findings)} checks failed."]
     for finding in report.failures:
         where = f" Look at {finding.where}." if finding.where else ""
         blocks.append(f"{finding.check.name}: {finding.evidence}.\n  {finding.check.mend}{where}")

@@ -50,11 +50,18 @@ class Subject:
         raise NotImplementedError
 
     def step(self, obs: Tensor, state: State, first: Tensor) -> tuple[Outputs, State]:
-        """Observations [B, ...] -> outputs [B, ...] and the next state. first [B]: this one opens an episode."""
+        """Observations [B, ...] -> outputs [B, ...] and the next state. first [B]: this one opens an episode.
+
+        Drawn actions are put out as `actions` and their log-probs as `log_prob`; `value`, `entropy` and `full_log_probs`
+        (of every choice) are known by name, too. Any other name is compared as it is.
+        """
         raise NotImplementedError
 
     def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
-        """The same for [T, B, ...], as learning does it; actions [T, B, ...] are those that stepping gave, if it did."""
+        """The same for [T, B, ...], as learning does it; actions [T, B, ...] are those that stepping gave, if it did.
+
+        () as state: it hands none back.
+        """
         raise NotOfferedError("it has no form for sequences of its own: learning takes the same steps as acting")
 
     # ------------------------------------------------------------------ for policies that keep memory themselves

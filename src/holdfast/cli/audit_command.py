@@ -41,15 +41,13 @@ def audit_target(
     place = Place()
     show = sys.stderr.isatty() and not quiet
     with giving_up_after(time_limit, place):
-        import torch
-
         from holdfast.audit import audit
         from holdfast.audit.audit import chosen_checks
 
-        torch.set_num_threads(1)  # a handful of slots: threads would only wait for each other
         chosen_checks(only)  # a misspelt name is said before the policy is made
         subject = find_subject(target, words, runs_dir, seed, py_agent)
         subject.declared = subject.declared | frozenset(declared)
+        place.doing = "the first run of the policy"
         total = len(chosen_checks(only, quick))
         number = iter(range(1, total + 1))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import SettingsError
@@ -51,6 +51,8 @@ def _of_run(target: str, words: Sequence[str], runs_dir: Path, py_agent: str | N
 
 
 def _of_file(target: str, file: str, name: str, words: Sequence[str], seed: int) -> Subject:
+    from torch import nn
+
     from holdfast.audit import Subject
     from holdfast.policies import Policy
     from holdfast.policies.registry import load_file
@@ -63,9 +65,14 @@ def _of_file(target: str, file: str, name: str, words: Sequence[str], seed: int)
         return _of_words([f"py_agent={target}", *words], seed)
     if words:
         raise SettingsError(f"{words[0]}: settings are for policies in a world of Holdfast's; {name} brings its own.")
+    if isinstance(found, nn.Module):
+        raise SettingsError(
+            f"{target}: is an nn.Module. Write a function that returns it in an adapter, such as BareRecurrent or\n"
+            "StepFunction: docs/audit.md shows how."
+        )
     try:
         made = found() if callable(found) and not isinstance(found, Subject) else found
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SettingsError(f"{target}: cannot be made: {type(error).__name__}: {error}") from error
     if isinstance(made, Subject):
         return made
@@ -81,6 +88,9 @@ def _may_be_subject(value: Any, module: ModuleType) -> bool:
     from holdfast.audit import Subject
     from holdfast.policies import Policy
 
-    if isinstance(value, type):
-        return issubclass(value, Subject | Policy) and value.__module__ == module.__name__
-    return isinstance(value, Subject)
+    if isinstance(value, Subject):
+        return True
+    own = getattr(value, "__module__", "") == module.__name__
+    return own and (
+        isinstance(value, FunctionType) or (isinstance(value, type) and issubclass(value, Subject | Policy))
+    )

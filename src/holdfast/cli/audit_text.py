@@ -41,5 +41,7 @@ def _closing(report: Report) -> str:
     if report.sound and found["not run"] > found["pass"]:
         verdict = "nothing failed, but most checks could not look"
     on_purpose = f" Declared: {', '.join(sorted(report.declared))}." if report.declared else ""
+    if "sequence" not in report.forms:
+        on_purpose += " It was not seen learning: it has no form for sequences."
     note = f"\nNote: {report.note}." if report.note else ""
     return f"{report.name}: {verdict}. {counts} in {report.seconds:.0f} s.{on_purpose}{note}"

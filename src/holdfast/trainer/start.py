@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from tensordict import TensorDict
 
-from holdfast.audit import audit, subject_of
+from holdfast.audit import audit, failures_in_words, subject_of
 from holdfast.checkpoint import load_checkpoint, newest_checkpoint
 from holdfast.config.settings import OwnPolicySettings, Settings
 from holdfast.errors import SettingsError
@@ -43,18 +43,17 @@ def audit_first(settings: Settings) -> None:
         return
     report = audit(subject_of(settings), quick=True, seed=settings.seed)
     if report.sound:
-        say(f"audit: {settings.policy.agent_word} is sound ({len(report.findings)} checks, {report.seconds:.0f} s)")
-        return
-    found = report.failures[0]
-    more = f" and {len(report.failures) - 1} more" if len(report.failures) > 1 else ""
-    message = f"audit: {settings.policy.agent_word} fails {found.check.name}{more}: {found.evidence}."
-    if settings.audit == "warn":
-        say(message)
-        return
-    raise SettingsError(
-        f"{message}\n`holdfast audit {settings.policy.agent_word} env={settings.env.name}` says what to do about it; "
-        "audit=warn trains it all the same."
-    )
+        passed = report.counts()["pass"]
+        say(f"audit: {settings.policy.agent_word} is sound ({passed} checks passed, {report.seconds:.0f} s)")
+    elif settings.audit == "warn":
+        say(f"audit: {failures_in_words(report)}")
+    else:
+        found, others = report.failures[0], len(report.failures) - 1
+        more = f" (and {others} more)" if others else ""
+        raise SettingsError(
+            f"audit: {settings.policy.agent_word} fails {found.check.name}{more}: {found.evidence}.\n"
+            f"{found.check.mend}\n`holdfast audit` with the same words says more; audit=warn trains it all the same."
+        )
 
 
 def find_checkpoint(text: str, runs_dir: Path) -> Path:

@@ -7,17 +7,16 @@ import torch
 from holdfast.audit.checks.register import Register
 from holdfast.audit.examination import Examination
 from holdfast.audit.findings import Tally
-from holdfast.audit.probe import ACTING, SEQUENCE, STEPPING, Trace, differences
+from holdfast.audit.probe import ACTING, AWKWARD_ENDS, SEQUENCE, STEPPING, Trace, differences
 from holdfast.audit.subject import ACTIONS, NotOfferedError
 
 CHECKS = Register()
-ENDS = {0: [2], 1: [1, 2], 3: [0, 5]}
 
 
 def _lived_and_scored(e: Examination) -> tuple[Trace, Trace]:
     """A rollout with episode ends from a blank memory, and the same scored as learning does it."""
     e.probe.needs(SEQUENCE)
-    ends = {} if "learning_without_resets" in e.subject.declared else ENDS
+    ends = {} if "learning_without_resets" in e.subject.declared else AWKWARD_ENDS
     script = e.probe.script(ends=ends, blank=True)
     lived = e.probe.run(ACTING if ACTING in e.probe.forms else STEPPING, script)
     with torch.enable_grad():  # learning's kernels, not acting's
@@ -67,10 +66,10 @@ def entropy_is_that_of_the_policy(e: Examination, tally: Tally) -> None:
         entropy, all_log_probs = scored.outputs.get("entropy"), scored.outputs.get("full_log_probs")
         if entropy is None or all_log_probs is None:
             raise NotOfferedError("scoring does not give both entropy and all log-probs")
-        if not torch.allclose(all_log_probs.exp().sum(-1), torch.ones(()), atol=1e-4):
+        probabilities = all_log_probs.double().exp()
+        if not torch.allclose(probabilities.sum(-1), torch.ones((), dtype=torch.double), atol=1e-2):
             raise NotOfferedError("its actions are no single choice, so entropy cannot be summed over them")
-        # Choices that are ruled out have log-probs of -1e9 or less: 0 x that is 0 as long as it is finite.
-        size = float(((all_log_probs.exp() * all_log_probs).sum(-1) + entropy).abs().max())
+        size = float((torch.special.entr(probabilities).sum(-1) - entropy.double()).abs().max())
         tally.still(SEQUENCE, size, f"entropy is {size:.2g} away from that of the log-probs it comes with")
 
 
@@ -83,13 +82,19 @@ def start_states_are_not_changed(e: Examination, tally: Tally) -> None:
     """Scoring leaves the start state, observations and flags it was given as they were."""
     with torch.no_grad():
         for form in e.probe.pure_forms:
-            script = e.probe.script(ends=ENDS)
+            script = e.probe.script(ends=AWKWARD_ENDS)
             given = (*script.start, script.obs, script.first)
             kept = [x.clone() for x in given]
             e.probe.run(form, script)
             changed = [i for i, (x, y) in enumerate(zip(given, kept, strict=True)) if not torch.equal(x, y)]
             names = [*(f"tensor {i} of the start state" for i in range(len(script.start))), "observations", "flags"]
             tally.holds(form, not changed, f"{form}: changed {', '.join(names[i] for i in changed)} in place")
+        script = e.probe.script(T=2)
+        _, after = e.subject.step(script.obs[0], script.start, script.first[0])
+        kept = [leaf.clone() for leaf in after]
+        e.subject.step(script.obs[1], after, script.first[1])
+        same = all(torch.equal(x, y) for x, y in zip(after, kept, strict=True))
+        tally.holds(STEPPING, same, f"{STEPPING}: a state that had been handed back was changed by the next step")
 
 
 @CHECKS(
@@ -104,8 +109,8 @@ def learning_leaves_memory_alone(e: Examination, tally: Tally) -> None:
     e.probe.needs(ACTING)
     e.probe.needs(SEQUENCE)
     e.probe.run(ACTING, e.probe.script(T=3))
-    kept = e.subject.get_memory()
-    e.probe.run(SEQUENCE, e.probe.script(ends=ENDS), draw=1)
+    kept = tuple(leaf.clone() for leaf in e.subject.get_memory())
+    e.probe.run(SEQUENCE, e.probe.script(ends=AWKWARD_ENDS), draw=1)
     tally.still(SEQUENCE, *e.moved_memory(kept, "scoring a sequence"))
 
 
@@ -119,7 +124,7 @@ def calls_change_no_weights(e: Examination, tally: Tally) -> None:
     with torch.no_grad():
         for form in e.probe.forms:
             kept = e.weights()
-            e.probe.run(form, e.probe.script(ends=ENDS))
+            e.probe.run(form, e.probe.script(ends=AWKWARD_ENDS))
             now = e.weights()
             moved = [name for name, x in kept.items() if name not in now or not torch.equal(now[name], x)]
             tally.holds(form, not moved, f"{form}: changed {', '.join(moved[:3])} of the policy")
@@ -127,14 +132,15 @@ def calls_change_no_weights(e: Examination, tally: Tally) -> None:
 
 @CHECKS(
     cost="Two equal calls differ: parity is lost, and so is every comparison.",
-    mend="Look for dropout, noise and samples drawn in forward outside the action itself.",
+    mend="Look for dropout, noise and samples drawn in forward. What is drawn has to be put out as `actions`, and its "
+    "log-prob as `log_prob`.",
     quick=True,
 )
 def equal_calls_are_equal(e: Examination, tally: Tally) -> None:
     """Two equal calls give the same, whatever the random numbers; only the drawn action may differ."""
     with torch.no_grad():
         for form in e.probe.forms:
-            script = e.probe.script(ends=ENDS)
+            script = e.probe.script(ends=AWKWARD_ENDS)
             actions = e.probe.run(STEPPING, script).outputs.get(ACTIONS)
             one, two = (e.probe.run(form, script, actions, draw=draw).outputs for draw in (1, 2))
             size = float(differences(one, two).max())
@@ -150,11 +156,10 @@ def both_modes_agree(e: Examination, tally: Tally) -> None:
     module = e.subject.module
     if module is None:
         raise NotOfferedError("it does not say where its weights are")
-    was_training = module.training
     with torch.no_grad():
         try:
             for form in e.probe.pure_forms:
-                script = e.probe.script(ends=ENDS)
+                script = e.probe.script(ends=AWKWARD_ENDS)
                 actions = e.probe.run(STEPPING, script).outputs.get(ACTIONS)
                 module.train()
                 training = e.probe.run(form, script, actions, draw=1).outputs
@@ -162,4 +167,4 @@ def both_modes_agree(e: Examination, tally: Tally) -> None:
                 size = float(differences(training, e.probe.run(form, script, actions, draw=1).outputs).max())
                 tally.still(form, size, f"{form}: outputs in train() and eval() are {size:.2g} apart")
         finally:
-            module.train(was_training)
+            e.restore_modes()

@@ -33,7 +33,7 @@ def slots_are_apart(e: Examination, tally: Tally) -> None:
 )
 def slots_are_apart_in_gradients(e: Examination, tally: Tally) -> None:
     """No output has a gradient by another slot's state or observations."""
-    for form in e.probe.pure_forms:
+    for form in e.forms_with_gradients():
         found = e.gradients(form)
         most = e.largest_gradient(tally, form)
         size, output, source = found.largest(~found.same_slot)
@@ -43,7 +43,8 @@ def slots_are_apart_in_gradients(e: Examination, tally: Tally) -> None:
 
 @CHECKS(
     cost="Results change with the number of environments, and evaluation differs from training.",
-    mend="Look for anything that depends on the position in the batch, or on its size.",
+    mend="Look for anything that depends on the position in the batch, or on its size. What is drawn has to be put out as "
+    "`actions`, and its log-prob as `log_prob`.",
 )
 def any_company(e: Examination, tally: Tally) -> None:
     """A slot's outputs are the same alone, in other company and in any order."""
@@ -75,7 +76,9 @@ def layers_are_in_place(e: Examination, tally: Tally) -> None:
     """Each layer's state belongs to its slot, and is used."""
     e.has_state()
     blank = e.subject.initial_state(1)
-    if e.subject.slot_axis != 1 or blank[0].dim() != 3 or len(blank[0]) < 2:
+    if e.subject.slot_axis != 1 or blank[0].dim() != 3:
+        raise NotOfferedError("its state is not [layers, slots, hidden], so layers cannot be told apart")
+    if len(blank[0]) < 2:
         raise NotOfferedError("it has one layer")
     with torch.no_grad():
         for form in e.probe.forms:

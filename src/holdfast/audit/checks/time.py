@@ -9,8 +9,8 @@ import torch
 from holdfast.audit.checks.register import Register
 from holdfast.audit.examination import Examination
 from holdfast.audit.findings import SAME, Tally
-from holdfast.audit.probe import ACTING, SEQUENCE, STEPPING, differences, state_differences
-from holdfast.audit.subject import ACTIONS
+from holdfast.audit.probe import ACTING, AWKWARD_ENDS, SEQUENCE, STEPPING, differences, state_differences
+from holdfast.audit.subject import ACTIONS, NotOfferedError
 
 CHECKS = Register()
 
@@ -87,7 +87,7 @@ def steps_equal_a_sequence(e: Examination, tally: Tally) -> None:
 def steps_equal_a_sequence_across_ends(e: Examination, tally: Tally) -> None:
     """T calls of one step give what one call of T steps gives, with episode ends among them."""
     e.probe.needs(SEQUENCE)
-    _compare(e, tally, ends={0: [2], 1: [1, 2], 3: [0, 5]})
+    _compare(e, tally, ends=AWKWARD_ENDS)
 
 
 def _compare(e: Examination, tally: Tally, ends: dict[int, list[int]]) -> None:
@@ -118,6 +118,8 @@ def the_final_state_is_right(e: Examination, tally: Tally) -> None:
             script = e.probe.script(ends=ends, blank=True)
             stepped = e.probe.run(STEPPING, script)
             whole = e.probe.run(SEQUENCE, script, stepped.outputs.get(ACTIONS))
+            if not whole.final:
+                raise NotOfferedError("its form for sequences hands back no state")
             apart = state_differences(stepped.final, whole.final, e.subject.slot_axis)
             size = float(apart.max())
             said = f"{SEQUENCE}: the state handed back is {size:.2g} away from the one after single steps"
@@ -175,15 +177,16 @@ def the_start_state_is_the_right_one(e: Examination, tally: Tally) -> None:
     quick=True,
 )
 def gradients_flow_within_an_episode(e: Examination, tally: Tally) -> None:
-    """A later output has a gradient by what the episode began with."""
+    """Whatever an output answers to in its episode, it has a gradient by."""
     e.has_state()
-    for form in e.probe.pure_forms:
-        found = e.gradients(form)
-        cells = found.allowed.clone()
-        cells[0, :, 0] = False
-        for t in range(len(found.first)):
-            cells[t + 1, :, t] = False
-        size, _, _ = found.largest(cells)
-        excused = form == SEQUENCE and "zero_start_states" in e.subject.declared and not found.measured[1:].any()
-        if not excused:
-            tally.moves(form, size, f"{form}: no output has a gradient by anything earlier in its episode", least=0.0)
+    form = SEQUENCE if SEQUENCE in e.probe.forms else STEPPING  # acting may well be detached from step to step
+    changes, gradients = e.changes(form), e.gradients(form)
+    answers = changes.allowed & (changes.size > SAME) & gradients.measured
+    if not answers.any():
+        raise NotOfferedError("no output moves with anything that has a gradient")
+    lost = answers & (gradients.size == 0)
+    size, output, source = changes.largest(lost)
+    said = f"{form}: {output} moves by {size:.2g} with {source}, and has no gradient by it"
+    tally.holds(form, not lost.any(), said)
+    for i in e.leaves_without_gradient(form):
+        tally.holds(form, False, f"{form}: outputs have no gradient by tensor {i} of the start state")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from holdfast.audit.audit import audit
 from holdfast.audit.checks import CHECKS
 from holdfast.audit.findings import Verdict
-from holdfast.audit.mutants.broken import MUTANTS, Mutant
+from holdfast.audit.mutants import MUTANTS, Mutant
 
 
 def caught(mutants: Iterable[Mutant] = tuple(MUTANTS), seed: int = 0) -> dict[str, list[str]]:

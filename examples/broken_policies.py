@@ -1,0 +1,220 @@
+"""The standard agent with one state bug each, as real projects had them. docs/bugs.md shows what each one costs.
+
+holdfast audit examples/broken_policies.py:NoResets
+holdfast train py_agent=examples/broken_policies.py:NoResets settings=quickstart audit=off
+
+Acting is T=1 and learning is T=horizon of the same `unroll`, so a bug in learning alone has to ask for T > 1.
+"""
+
+from dataclasses import replace
+
+import torch
+
+from holdfast.policies.plain.fast import Fast
+from holdfast.spec import keys
+
+# ------------------------------------------------------------------------------------------------- episode ends
+
+
+class NoResets(Fast):
+    """Memory runs through episode ends, in acting and in learning."""
+
+    caught_by = "reset_inside"
+    seen = "PufferLib 3.0 and 4.0"
+
+    def unroll(self, td, first, start):
+        return super().unroll(td, torch.zeros_like(first), start)
+
+
+class LearningRunsThrough(Fast):
+    """Acting resets at every episode start, learning only at the first step of a segment."""
+
+    caught_by = "steps_equal_a_sequence_across_ends"
+    seen = "Metta since November 2025"
+
+    def unroll(self, td, first, start):
+        opening = torch.zeros_like(first)
+        opening[0] = first[0]
+        return super().unroll(td, opening, start)
+
+
+class ResetsLate(Fast):
+    """Resets after the step that should have begun blank: the old episode gets in, and the first observation is wiped."""
+
+    caught_by = "reset_inside"
+    seen = "rl_games #362, CleanRL's pqn with envpool"
+
+    def unroll(self, td, first, start):
+        late = torch.cat([torch.zeros_like(first[:1]), first[:-1]])
+        params, values, final = super().unroll(td, late, start)
+        return params, values, tuple(leaf * ~first[-1][:, None] for leaf in final)
+
+
+class StepByStep(Fast):
+    """No bug: `Fast` with its core run one step at a time, so that others can spoil what happens between steps."""
+
+    def between(self, state, first):
+        """The state [layers, B, hidden] that a step starts from, blank where first [B] is set."""
+        return tuple(leaf * ~first[:, None] for leaf in state)
+
+    def unroll(self, td, first, start):
+        T, B = first.shape
+        x = self.encode_observations(td[keys.OBS].flatten(0, 1)).unflatten(0, (T, B))
+        steps, state, never = [], start, torch.zeros_like(first[:1])
+        for t in range(T):
+            y, state = self.core(x[t : t + 1], self.between(state, first[t]), never)
+            steps.append(y)
+        params, values = self.decode_actions(torch.cat(steps).flatten(0, 1))
+        return params.unflatten(0, (T, B)), values.reshape(T, B), state
+
+
+class ResetsOnlyH(StepByStep):
+    """Of the two tensors of an LSTM's state, h is cleared and c is not."""
+
+    caught_by = "every_part_of_the_state_is_reset"
+    seen = ""
+
+    def between(self, state, first):
+        return super().between(state, first)[0], state[1]
+
+
+class FlagsAsIndices(StepByStep):
+    """Integer flags used as an index: slots 0 and 1 are cleared, whoever's episode has ended."""
+
+    caught_by = "reset_at_the_first_step"
+    seen = "IsaacLab #888"
+
+    def between(self, state, first):
+        cleared = tuple(leaf.clone() for leaf in state)
+        for leaf in cleared:
+            leaf[:, first.long()] = 0.0
+        return cleared
+
+
+# -------------------------------------------------------------------------------------------------------- time
+
+
+class ForgetsWhileActing(Fast):
+    """Acting starts every step from a blank memory; learning carries it through the segment."""
+
+    caught_by = "memory_is_used"
+    seen = "SB3 predict, torchrl #1406"
+
+    def _open_flat(self, td, B, T):
+        call = super()._open_flat(td, B, T)
+        return call if call.slots is None else replace(call, start=self.initial_state(B))
+
+
+class ZeroStarts(Fast):
+    """Learning starts every segment from a blank memory, while acting carries its own on."""
+
+    caught_by = "the_start_state_is_used"
+    seen = "tianshou #486"
+
+    def unroll(self, td, first, start):
+        return super().unroll(td, first, self.initial_state(first.shape[1]) if len(first) > 1 else start)
+
+
+class StartsOneStepLate(Fast):
+    """Learning starts a segment from the memory after its first step instead of the one before it."""
+
+    caught_by = "the_start_state_is_the_right_one"
+    seen = "ml-agents #4941"
+
+    def unroll(self, td, first, start):
+        if len(first) > 1:
+            _, _, start = super().unroll(td[:1], first[:1], start)
+        return super().unroll(td, first, start)
+
+
+class MixesTimeAndSlots(Fast):
+    """Learning takes [T, B] for [B, T] in a reshape."""
+
+    caught_by = "steps_equal_a_sequence"
+    seen = "cleanrl #83, recurrent-ppo-truncated-bptt"
+
+    def unroll(self, td, first, start):
+        T, B = first.shape
+        return super().unroll(td.reshape(B, T).transpose(0, 1), first, start)
+
+
+class DetachesEveryStep(StepByStep):
+    """The state is detached between the steps of a segment: nothing is learned through time."""
+
+    caught_by = "gradients_flow_within_an_episode"
+    seen = ""
+
+    def between(self, state, first):
+        return super().between(tuple(leaf.detach() for leaf in state), first)
+
+
+class LookingAdvances(Fast):
+    """Computing the value that ends a rollout also moves the memory that acting continues from."""
+
+    caught_by = "looking_leaves_memory_alone"
+    seen = "rsl_rl #130, #206"
+
+    def _close(self, call, final):
+        looked = call.slots is None and call.T == 1
+        super()._close(replace(call, slots=torch.arange(call.B)) if looked else call, final)
+
+
+# ------------------------------------------------------------------------------------------------------- slots
+
+
+class ReshapesLayers(Fast):
+    """When learning begins a segment, [slots, layers, hidden] is viewed as [layers, slots, hidden]."""
+
+    caught_by = "layers_are_in_place"
+    seen = "sb3-contrib #111"
+
+    def unroll(self, td, first, start):
+        if len(first) > 1:
+            start = tuple(leaf.transpose(0, 1).reshape(leaf.shape) for leaf in start)
+        return super().unroll(td, first, start)
+
+
+class CentresByTheBatch(Fast):
+    """Features are centred by their mean over whatever is in the batch: other slots, and other steps."""
+
+    caught_by = "slots_are_apart"
+    seen = "MettaGrid's own LSTM policy"
+
+    def encode_observations(self, observations):
+        x = super().encode_observations(observations)
+        return x - x.mean(0)
+
+
+class NormaliserMoves(Fast):
+    """Features are centred by a running mean that moves in every call, so acting and learning use different ones."""
+
+    caught_by = "calls_change_no_weights"
+    seen = "Sample Factory, rl_games, skrl, rsl_rl"
+    mean: torch.Tensor
+
+    def __init__(self, spec, **memory):
+        super().__init__(spec, **memory)
+        self.register_buffer("mean", torch.zeros(self.core.input_size))
+
+    def encode_observations(self, observations):
+        x = super().encode_observations(observations)
+        self.mean.lerp_(x.detach().mean(0), 0.01)
+        return x - self.mean.clone()
+
+
+BROKEN = (
+    NoResets,
+    LearningRunsThrough,
+    ResetsLate,
+    ResetsOnlyH,
+    FlagsAsIndices,
+    ForgetsWhileActing,
+    ZeroStarts,
+    StartsOneStepLate,
+    MixesTimeAndSlots,
+    DetachesEveryStep,
+    LookingAdvances,
+    ReshapesLayers,
+    CentresByTheBatch,
+    NormaliserMoves,
+)

@@ -1,0 +1,100 @@
+"""Learning that looks at something else than what was lived."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.audit.mutants.register import caught_by
+from holdfast.audit.mutants.sound import CHOICES, HIDDEN, Network, Sound
+from holdfast.audit.subject import Outputs, State
+
+
+@caught_by("log_probs_replay", "the first version of MettaGrid's trainer")
+class ScoresTheWrongAction(Sound):
+    """Learning scores the next action's log-prob."""
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        assert actions is not None
+        outputs, final = super().sequence(obs, state, first, actions)
+        wrong = self.scores(outputs["full_log_probs"], outputs["value"], (actions + 1) % CHOICES)
+        return {**outputs, "log_prob": wrong["log_prob"]}, final
+
+
+@caught_by("values_replay")
+class ValuesSeeNoMemory(Sound):
+    """While learning, values come from the features instead of the memory."""
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        outputs, final = super().sequence(obs, state, first, actions)
+        return {**outputs, "value": self.heads(self.encode(obs))[1]}, final
+
+
+@caught_by("entropy_is_that_of_the_policy")
+class EntropyOfLogits(Sound):
+    """Entropy of probabilities that were squared by mistake."""
+
+    def scores(self, log_probs: Tensor, value: Tensor, actions: Tensor) -> Outputs:
+        sharp = (2 * log_probs).log_softmax(-1)
+        return {**super().scores(log_probs, value, actions), "entropy": -(sharp.exp() * sharp).sum(-1)}
+
+
+@caught_by("start_states_are_not_changed")
+class ClearsInPlace(Sound):
+    """Resets write zeros into the tensors they were given."""
+
+    def reset(self, state: State, first: Tensor) -> State:
+        if any(leaf.requires_grad for leaf in state):
+            return super().reset(state, first)
+        for leaf in state:
+            leaf[:, first != 0] = 0.0
+        return state
+
+
+@caught_by("learning_leaves_memory_alone", "the first version of MettaGrid's trainer")
+class LearningWritesMemory(Sound):
+    """Scoring stores its final state as the memory that acting continues from."""
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        outputs, final = super().sequence(obs, state, first, actions)
+        slots = torch.arange(min(obs.shape[1], self.memory[0].shape[1]))
+        if len(slots):
+            self.store(tuple(leaf[:, : len(slots)] for leaf in final), slots)
+        return outputs, final
+
+
+class Normalising(Network):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(HIDDEN))
+
+
+@caught_by("calls_change_no_weights", "Sample Factory, rl_games, skrl, rsl_rl")
+class NormaliserMoves(Sound):
+    """Running statistics move in every forward."""
+
+    def network(self) -> Network:
+        return Normalising()
+
+    def encode(self, obs: Tensor) -> Tensor:
+        x = super().encode(obs)
+        mean = self.module.get_buffer("mean")
+        mean.copy_(0.9 * mean + 0.1 * x.detach().flatten(0, -2).mean(0))
+        return x - mean.clone()
+
+
+@caught_by("equal_calls_are_equal")
+class AddsNoise(Sound):
+    """Features are shaken a little."""
+
+    def encode(self, obs: Tensor) -> Tensor:
+        x = super().encode(obs)
+        return x + 0.01 * torch.randn_like(x)
+
+
+@caught_by("both_modes_agree")
+class DropsOut(Sound):
+    """Dropout between memory and heads."""
+
+    def heads(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        return super().heads(nn.functional.dropout(y, 0.3, self.module.training))

@@ -1,0 +1,96 @@
+"""Slots that see each other, or take each other's place."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from holdfast.audit.mutants.register import caught_by
+from holdfast.audit.mutants.sound import LAYERS, Sound
+from holdfast.audit.subject import Outputs, State
+
+
+@caught_by("slots_are_apart", "MettaGrid's own LSTM policy")
+class ScalesByTheBatch(Sound):
+    """Observations are divided by the largest of the batch."""
+
+    def encode(self, obs: Tensor) -> Tensor:
+        return super().encode(obs / obs.abs().max())
+
+
+@caught_by("slots_are_apart")
+class NormalisesOverSlots(Sound):
+    """Features are centred by their mean over the batch."""
+
+    def encode(self, obs: Tensor) -> Tensor:
+        x = super().encode(obs)
+        return x - x.flatten(0, -2).mean(0)
+
+
+@caught_by("slots_are_apart_in_gradients")
+class MixesGradients(Sound):
+    """The batch mean is there for gradients only."""
+
+    def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        mean = state[0].mean(1, keepdim=True)
+        return super().cell(x, (state[0] + (mean - mean.detach()), state[1]))
+
+
+@caught_by("any_company")
+class KnowsItsPosition(Sound):
+    """Adds something that depends on the row in the batch."""
+
+    def encode(self, obs: Tensor) -> Tensor:
+        return super().encode(obs) + 0.1 * torch.arange(obs.shape[-2]).float()[:, None]
+
+
+@caught_by("layers_are_in_place", "sb3-contrib #111")
+class ReshapesLayers(Sound):
+    """[slots, layers, hidden] is viewed as [layers, slots, hidden] when a sequence begins."""
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        mixed = tuple(leaf.transpose(0, 1).reshape(leaf.shape) for leaf in state)
+        return super().sequence(obs, mixed, first, actions)
+
+
+@caught_by("layers_are_in_place")
+class StartsOneLayer(Sound):
+    """A sequence takes the start state of the last layer for all of them."""
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        return super().sequence(obs, tuple(leaf[-1:].expand(LAYERS, -1, -1) for leaf in state), first, actions)
+
+
+@caught_by("slots_in_any_order")
+class MemoryByPosition(Sound):
+    """Memory is found by the position in the batch."""
+
+    def recall(self, slots: Tensor) -> State:
+        return super().recall(torch.arange(len(slots)))
+
+    def store(self, state: State, slots: Tensor) -> None:
+        super().store(state, torch.arange(len(slots)))
+
+
+@caught_by("slots_in_other_slices", "the first version of MettaGrid's trainer")
+class MemoryBySlice(Sound):
+    """Memory is kept whole for each slice, under the number of its first slot."""
+
+    def __init__(self, seed: int = 0):
+        self.slices: dict[int, State] = {}
+        super().__init__(seed)
+
+    def recall(self, slots: Tensor) -> State:
+        kept = self.slices.get(int(slots[0]))
+        if kept is None or kept[0].shape[1] != len(slots):
+            return self.initial_state(len(slots))
+        return kept
+
+    def store(self, state: State, slots: Tensor) -> None:
+        self.slices[int(slots[0])] = tuple(leaf.detach() for leaf in state)
+
+    def get_memory(self) -> State:
+        return tuple(leaf.clone() for leaf in self.slices.get(0, self.initial_state(1)))
+
+    def set_memory(self, memory: State) -> None:
+        self.slices = {0: tuple(leaf.detach().clone() for leaf in memory)}

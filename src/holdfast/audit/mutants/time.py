@@ -1,0 +1,125 @@
+"""Memory that does not carry through time, or carries what it must not."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from holdfast.audit.mutants.register import caught_by
+from holdfast.audit.mutants.sound import Sound
+from holdfast.audit.subject import Outputs, State
+
+
+@caught_by("memory_is_used", "SB3 predict; torchrl #1406")
+class ForgetsEverything(Sound):
+    """The state is cleared at every step."""
+
+    def reset(self, state: State, first: Tensor) -> State:
+        return tuple(torch.zeros_like(leaf) for leaf in state)
+
+
+@caught_by("every_observation_is_seen", "the first version of MettaGrid's trainer; PufferLib's reset")
+class MissesFirstObservations(Sound):
+    """Where an episode begins, the observation is blanked out with the memory."""
+
+    def step(self, obs: Tensor, state: State, first: Tensor) -> tuple[Outputs, State]:
+        return super().step(obs * (first == 0).float()[:, None], state, first)
+
+
+@caught_by("the_future_is_not_seen")
+class LooksAhead(Sound):
+    """While learning, features are averaged with those of the next step."""
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        ahead = torch.cat([obs[1:], obs[-1:]])
+        return super().sequence((obs + ahead) / 2, state, first, actions)
+
+
+@caught_by("steps_equal_a_sequence", "cleanrl #83; recurrent-ppo-truncated-bptt")
+class MixesTimeAndSlots(Sound):
+    """A reshape takes [T, B] for [B, T]."""
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        T, B = first.shape
+        mixed = obs.reshape(B, T, -1).transpose(0, 1)
+        return super().sequence(mixed, state, first, actions)
+
+
+@caught_by("steps_equal_a_sequence_across_ends")
+class ResetsOnlyWhileActing(Sound):
+    """While learning, an episode that begins keeps half of the old memory."""
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        ys = []
+        for x, now in zip(self.encode(obs), first, strict=True):
+            kept = 1.0 - 0.5 * (now != 0).float()[None, :, None]
+            y, state = self.cell(x, tuple(leaf * kept for leaf in state))
+            ys.append(y)
+        assert actions is not None
+        return self.scores(*self.heads(torch.stack(ys)), actions), state
+
+
+@caught_by("the_final_state_is_right", "torchrl #3711")
+class LosesTheFinalState(Sound):
+    """The state before the last step is handed back."""
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        outputs, final = super().sequence(obs, state, first, actions)
+        if len(obs) > 1:
+            final = super().sequence(obs[:-1], state, first[:-1], None if actions is None else actions[:-1])[1]
+        return outputs, final
+
+
+@caught_by("the_start_state_is_used", "tianshou #486")
+class StartsFromZeros(Sound):
+    """Learning starts every sequence from zeros."""
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        return super().sequence(obs, self.initial_state(obs.shape[1]), first, actions)
+
+
+@caught_by("the_start_state_is_the_right_one", "ml-agents #4941")
+class RecordsTooLate(Sound):
+    """The memory that is recorded for learning is the one before the last step."""
+
+    def store(self, state: State, slots: Tensor) -> None:
+        self.before = super().get_memory()
+        super().store(state, slots)
+
+    def set_memory(self, memory: State) -> None:
+        super().set_memory(memory)
+        self.before = super().get_memory()
+
+    def get_memory(self) -> State:
+        return tuple(leaf.clone() for leaf in self.before)
+
+
+@caught_by("gradients_flow_within_an_episode")
+class DetachesEveryStep(Sound):
+    """The state is detached between the steps of a sequence."""
+
+    def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        return super().cell(x, tuple(leaf.detach() for leaf in state))
+
+
+@caught_by("gradients_flow_within_an_episode")
+class DetachesEveryOtherStep(Sound):
+    """While learning, the state is detached at every second step."""
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        ys = []
+        for t, (x, now) in enumerate(zip(self.encode(obs), first, strict=True)):
+            if t % 2:
+                state = tuple(leaf.detach() for leaf in state)
+            y, state = self.cell(x, self.reset(state, now))
+            ys.append(y)
+        assert actions is not None
+        return self.scores(*self.heads(torch.stack(ys)), actions), state
+
+
+@caught_by("gradients_flow_within_an_episode")
+class DetachesC(Sound):
+    """h has a gradient, c has none."""
+
+    def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        return super().cell(x, (state[0], state[1].detach()))

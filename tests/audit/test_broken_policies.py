@@ -1,0 +1,42 @@
+"""Every broken policy of examples/ is caught by the check that docs/bugs.md names, and what they are made of is sound."""
+
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from holdfast.audit import audit, subject_of
+from holdfast.config import load_settings
+from holdfast.policies.registry import load_file
+
+ROOT = Path(__file__).parents[2]
+FILE = ROOT / "examples" / "broken_policies.py"
+BROKEN = load_file(str(FILE), "test").BROKEN
+NAMED = sorted({kind.caught_by for kind in BROKEN})
+
+
+def report_on(agent: str, checks: list[str]):
+    return audit(subject_of(load_settings([f"py_agent={agent}", "settings=quickstart"])), checks=checks)
+
+
+@pytest.mark.parametrize("kind", BROKEN, ids=lambda kind: kind.__name__)
+def test_the_named_check_catches_it(kind):
+    report = report_on(f"{FILE}:{kind.__name__}", [kind.caught_by])
+    assert [finding.check.name for finding in report.failures] == [kind.caught_by]
+
+
+@pytest.mark.parametrize("agent", ["fast", f"{FILE}:StepByStep"], ids=["Fast", "StepByStep"])
+def test_what_they_are_made_of_passes(agent):
+    report = report_on(agent, NAMED)
+    assert report.sound, report.failures
+
+
+def test_the_page_shows_each_as_it_is():
+    page, source = (ROOT / "docs" / "bugs.md").read_text(), FILE.read_text()
+    for kind in BROKEN:
+        section = page.split(f"### {kind.__name__}\n")[1].split("\n### ")[0]
+        (code,) = re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+        assert textwrap.indent(code, "    ") in source
+        assert f"`{kind.caught_by}`" in section
+        assert f"](bugs/{kind.__name__}.svg)" in section

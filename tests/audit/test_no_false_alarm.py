@@ -1,0 +1,177 @@
+"""Sound policies of unusual kinds pass, and states of the wrong shape are said to be so, not accused of something else."""
+
+import pytest
+import torch
+
+from holdfast.audit import UnusableError, Verdict, assert_sound, audit
+from holdfast.audit.mutants import Sound
+from holdfast.audit.mutants.time import DetachesEveryStep
+
+
+def failures(subject):
+    return [(f.check.name, f.evidence) for f in audit(subject).failures]
+
+
+class MasksWithInfinity(Sound):
+    """Choice 2 is never legal."""
+
+    def heads(self, y):
+        log_probs, value = super().heads(y)
+        illegal = torch.tensor([False, False, True])
+        return log_probs.masked_fill(illegal, float("-inf")).log_softmax(-1), value
+
+    def scores(self, log_probs, value, actions):
+        scores = super().scores(log_probs, value, actions)
+        legal = log_probs[..., :2]
+        return {**scores, "entropy": -(legal.exp() * legal).sum(-1)}
+
+
+class DrawsFromItsOwnGenerator(Sound):
+    def __init__(self, seed=0):
+        super().__init__(seed)
+        self.own = torch.Generator().manual_seed(1)
+
+    def step(self, obs, state, first):
+        outputs, state = super().step(obs, state, first)
+        actions = torch.multinomial(outputs["full_log_probs"].exp(), 1, generator=self.own).squeeze(-1)
+        return {"actions": actions, **self.scores(outputs["full_log_probs"], outputs["value"], actions)}, state
+
+
+class ActsWithoutGradients(Sound):
+    def step(self, obs, state, first):
+        with torch.no_grad():
+            return super().step(obs, state, first)
+
+
+class TakesOnlyBooleans(Sound):
+    def reset(self, state, first):
+        if first.dtype != torch.bool:
+            raise TypeError("flags are boolean")
+        return super().reset(state, first)
+
+    def ended(self, terminated, truncated):
+        return terminated | truncated
+
+
+class LearnsItsStart(Sound):
+    """The blank state is not zero, and resets go back to it."""
+
+    def initial_state(self, B):
+        return tuple(torch.full((2, B, 6), 0.3) for _ in range(2))
+
+    def reset(self, state, first):
+        ended = (first != 0)[None, :, None]
+        return tuple(
+            torch.where(ended, new, leaf) for new, leaf in zip(self.initial_state(len(first)), state, strict=True)
+        )
+
+    def reset_memory(self):
+        self.memory = self.initial_state(self.memory[0].shape[1])
+
+    def reset_slots(self, slots):
+        for leaf in self.memory:
+            leaf[:, slots] = 0.3
+
+
+class CountsSteps(Sound):
+    """A third tensor of the state is a whole number."""
+
+    def initial_state(self, B):
+        return (*super().initial_state(B), torch.zeros(1, B, 1, dtype=torch.long))
+
+    def reset(self, state, first):
+        going_on = (first == 0)[None, :, None]
+        return tuple(leaf * going_on.to(leaf.dtype) for leaf in state)
+
+    def cell(self, x, state):
+        y, after = super().cell(x + 0.1 * (state[2][0] % 3), state[:2])
+        return y, (*after, state[2] + 1)
+
+
+class HandsBackNoState(Sound):
+    def sequence(self, obs, state, first, actions):
+        return super().sequence(obs, state, first, actions)[0], ()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        MasksWithInfinity,
+        DrawsFromItsOwnGenerator,
+        ActsWithoutGradients,
+        TakesOnlyBooleans,
+        LearnsItsStart,
+        CountsSteps,
+        HandsBackNoState,
+    ],
+)
+def test_a_sound_policy_of_an_unusual_kind_passes(kind):
+    assert failures(kind()) == []
+
+
+def test_learning_is_looked_at_even_if_acting_has_no_gradients():
+    class ActsWithoutAndDetaches(ActsWithoutGradients, DetachesEveryStep):
+        pass
+
+    assert "gradients_flow_within_an_episode" in dict(failures(ActsWithoutAndDetaches()))
+
+
+def test_what_could_not_run_is_not_run():
+    found = {f.check.name: f for f in audit(TakesOnlyBooleans()).findings}
+    assert found["integer_flags"].verdict == Verdict.NOT_RUN
+    assert "flags that are not boolean are refused" in found["integer_flags"].evidence
+    found = {f.check.name: f for f in audit(HandsBackNoState()).findings}
+    assert found["the_final_state_is_right"].evidence == "its form for sequences hands back no state"
+    with pytest.raises(AssertionError, match="integer_flags could not run"):
+        assert_sound(TakesOnlyBooleans(), checks=["integer_flags"])
+
+
+class StateOnAnotherAxis(Sound):
+    def initial_state(self, B):
+        return (torch.zeros(B, 6),)
+
+
+class StateIsATensor(Sound):
+    def step(self, obs, state, first):
+        outputs, after = super().step(obs, state, first)
+        return outputs, torch.stack(after)
+
+
+class OutputsAreATensor(Sound):
+    def step(self, obs, state, first):
+        outputs, after = super().step(obs, state, first)
+        return outputs["value"], after
+
+
+class OnlyActions(Sound):
+    def step(self, obs, state, first):
+        outputs, after = super().step(obs, state, first)
+        return {"actions": outputs["actions"]}, after
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (StateOnAnotherAxis, r"tensor 0 of the state is \[3, 6\] for 3 slots, which are expected on axis 1"),
+        (StateIsATensor, "step gave a state of type Tensor: a tuple of tensors is needed"),
+        (OutputsAreATensor, "step gave outputs of type Tensor: a dict of tensors is needed"),
+        (OnlyActions, "it puts out nothing but actions"),
+    ],
+)
+def test_a_subject_of_the_wrong_shape_is_told_which(kind, said):
+    with pytest.raises(UnusableError, match=said):
+        audit(kind())
+
+
+def test_an_audit_leaves_the_policy_as_it_was():
+    subject = Sound()
+    subject.module.encoder.eval()
+    kept = {name: x.clone() for name, x in subject.module.state_dict().items()}
+    with torch.no_grad():
+        subject.module.critic.weight.mul_(1e-6)
+    quiet = subject.module.critic.weight.clone()
+    audit(subject)
+    assert not subject.module.encoder.training
+    assert subject.module.critic.training
+    assert torch.equal(subject.module.critic.weight, quiet)
+    assert torch.equal(subject.module.encoder.weight, kept["encoder.weight"])
