@@ -30,14 +30,30 @@ def test_sizes_below_one_are_refused(kind, sizes, name):
         make_core(kind, *sizes)
 
 
-@pytest.mark.parametrize(("cell", "bias"), [(LSTM, 1.0), (GRU, 0.0)])
-def test_first_parameters(cell, bias):
-    core = cell(6, 6, 2)
-    for name, parameter in core.named_parameters():
-        if name.startswith("bias"):
-            assert (parameter == bias).all()
-        else:
-            torch.testing.assert_close(parameter.t() @ parameter, torch.eye(6))
+@pytest.mark.parametrize(("cell", "gates"), [(LSTM, 4), (GRU, 3)])
+def test_first_weights_are_orthogonal_gate_by_gate(cell, gates):
+    for name, parameter in cell(6, 6, 2).named_parameters():
+        if name.startswith("weight"):
+            for gate in parameter.chunk(gates):
+                torch.testing.assert_close(gate.t() @ gate, torch.eye(6))
+
+
+def test_first_biases_open_the_forget_gates_of_an_lstm_and_nothing_else():
+    lstm, gru = LSTM(3, 4, 2), GRU(3, 4, 2)
+    for layer in range(2):
+        bias = getattr(lstm, f"bias_ih_l{layer}") + getattr(lstm, f"bias_hh_l{layer}")
+        assert bias.view(4, 4)[1].eq(1).all()
+        assert bias.view(4, 4)[[0, 2, 3]].eq(0).all()
+        assert not getattr(gru, f"bias_ih_l{layer}").any()
+
+
+def test_two_fresh_layers_hand_on_what_they_are_given():
+    """Orthogonal as a whole, two layers of an LSTM left a sixteenth of this."""
+    torch.manual_seed(0)
+    lstm = LSTM(64, 64, 2)
+    x, none = torch.randn(1, 32, 64), torch.ones(1, 32, dtype=torch.bool)
+    y, _ = lstm(x, lstm.initial_state(32), none)
+    assert y.std(1).norm() > 0.02 * x.std(1).norm()
 
 
 def test_first_parameters_of_a_mingru():

@@ -16,7 +16,6 @@ class Recurrent(Core):
 
     cell: ClassVar[fused.Cell]
     num_leaves: ClassVar[int]
-    first_bias: ClassVar[float]
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int):
         super().__init__(input_size, hidden_size, num_layers)
@@ -32,12 +31,17 @@ class Recurrent(Core):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Weights orthogonal, biases the constant of the cell."""
+        """Weights orthogonal gate by gate, biases 0.
+
+        Orthogonal as a whole, the gates of a matrix share one unit of length: two layers then leave a hundredth of what
+        comes in, and a policy begins all but deaf.
+        """
         for parameter in self.parameters():
             if parameter.dim() == 2:
-                nn.init.orthogonal_(parameter)
+                for gate in parameter.data.chunk(self.cell.num_gates):
+                    nn.init.orthogonal_(gate)
             else:
-                nn.init.constant_(parameter, self.first_bias)
+                nn.init.zeros_(parameter)
 
     @property
     def state_shapes(self) -> tuple[tuple[int, int], ...]:
@@ -64,19 +68,23 @@ class Recurrent(Core):
 
 
 class LSTM(Recurrent):
-    """State (h, c). Biases start at 1, so that a fresh cell keeps what it has."""
+    """State (h, c). Forget gates start open: remember first, and leave the candidates unsaturated."""
 
     cell = fused.LSTM_CELL
     num_leaves = 2
-    first_bias = 1.0
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        for name, parameter in self.named_parameters():
+            if name.startswith("bias_ih"):
+                nn.init.ones_(parameter.data[self.hidden_size : 2 * self.hidden_size])
 
 
 class GRU(Recurrent):
-    """State (h,). Biases start at 0."""
+    """State (h,)."""
 
     cell = fused.GRU_CELL
     num_leaves = 1
-    first_bias = 0.0
 
     def unroll(self, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:
         # torch has a fused GRU on CUDA only; elsewhere its loop over steps is slower than ours, resets or not

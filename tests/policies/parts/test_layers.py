@@ -3,8 +3,7 @@
 import torch
 
 from holdfast.policies.parts.heads import BilinearHead
-from holdfast.policies.parts.layers import Conv2d, Tanh, open_forget_gates
-from holdfast.recurrence import GRU, LSTM
+from holdfast.policies.parts.layers import Conv2d, Tanh
 
 
 def test_tanh_and_its_gradient():
@@ -31,16 +30,3 @@ def test_convolution_over_a_single_place_is_the_convolution():
         x = torch.randn(2, 4, side, side)
         torch.testing.assert_close(ours(x), theirs(x), rtol=1e-5, atol=1e-6)
         assert ours(x).shape == (2, 6, side - 2, side - 2)
-
-
-def test_only_forget_gates_start_open():
-    lstm = LSTM(3, 4, 2)
-    open_forget_gates(lstm)
-    for layer in range(2):
-        bias = getattr(lstm, f"bias_ih_l{layer}") + getattr(lstm, f"bias_hh_l{layer}")
-        assert bias.view(4, 4)[1].eq(1).all()
-        assert bias.view(4, 4)[[0, 2, 3]].eq(0).all()
-    gru = GRU(3, 4, 1)
-    before = gru.bias_ih_l0.detach().clone()
-    open_forget_gates(gru)
-    assert torch.equal(gru.bias_ih_l0, before)

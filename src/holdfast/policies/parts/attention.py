@@ -25,11 +25,11 @@ class TokenFeatures(NamedTuple):
 
 
 class AttributeEmbedding(Adaptive):
-    """One vector per channel: what a token says."""
+    """One vector per channel: what a token says. As loud as where it is, so that attention can tell tokens apart."""
 
     def __init__(self, num_channels: int, size: int):
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(num_channels, size) * size**-0.5)
+        self.weight = nn.Parameter(torch.randn(num_channels, size))
 
     def adapt(self, spec: WorldSpec, vocabulary: Vocabulary) -> None:
         """New channels start from zero, like tokens that say nothing yet."""

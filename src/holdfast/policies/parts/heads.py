@@ -34,14 +34,18 @@ class NamedActions(Adaptive):
 
 
 class ActionEmbedding(NamedActions):
-    """One vector per action, small enough that a new policy is close to uniform."""
+    """One vector per action, with entries up to 1.
+
+    Scores are tanh(h W) times these. With smaller ones a policy that comes to prefer an action has to drive the tanh to its
+    ends, within the first updates, and hardly anything it sees gets through after that.
+    """
 
     def __init__(self, spec: WorldSpec, vocabulary: Vocabulary, num_embeddings: int, embedding_dim: int):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(num_embeddings, embedding_dim))
         nn.init.orthogonal_(self.weight)
         with torch.no_grad():
-            self.weight.mul_(0.1 / self.weight.abs().max())
+            self.weight.div_(self.weight.abs().max())
         self.adapt(spec, vocabulary)
 
     def adapt(self, spec: WorldSpec, vocabulary: Vocabulary) -> None:

@@ -10,8 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from holdfast.recurrence import LSTM, Core
-
 
 def linear(inputs: int, outputs: int, gain: float = 1.0) -> nn.Linear:
     """Orthogonal weights, zero bias. Before a tanh use gain sqrt(2)."""
@@ -28,18 +26,6 @@ def mlp(sizes: list[int], activation: type[nn.Module]) -> nn.Sequential:
     for inputs, outputs in pairwise(sizes):
         layers += [linear(inputs, outputs, gain), activation()]
     return nn.Sequential(*layers)
-
-
-@torch.no_grad()
-def open_forget_gates(core: Core) -> None:
-    """LSTM biases 0 but for the forget gates' 1: remember first, and leave the candidates unsaturated."""
-    if isinstance(core, LSTM):
-        H = core.hidden_size
-        for name, parameter in core.named_parameters():
-            if name.startswith("bias"):
-                parameter.zero_()
-            if name.startswith("bias_ih"):
-                parameter[H : 2 * H] = 1.0
 
 
 class Tanh(torch.autograd.Function):

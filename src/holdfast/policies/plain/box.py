@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from holdfast.errors import SettingsError
 from holdfast.policies.lstm_wrapper import LSTMWrapper
-from holdfast.policies.parts.layers import linear, mlp, open_forget_gates
+from holdfast.policies.parts.layers import linear, mlp
 from holdfast.policies.parts.normalizer import RunningNorm
 from holdfast.spec import BoxActions, BoxObs, DiscreteObs, ObsPart, TokenObs, WorldSpec
 
@@ -39,7 +39,6 @@ class BoxPolicy(LSTMWrapper):
         features = vector_size + sum(image.size for image in images)
         sizes = [features, *encoder]
         super().__init__(spec, sizes[-1], hidden_size, num_layers, core, memory_scope)
-        open_forget_gates(self.core)
         self.parts = parts
         self.images = nn.ModuleList(images)
         self.encoder = mlp(sizes, nn.Tanh)
