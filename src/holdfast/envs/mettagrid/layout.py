@@ -44,8 +44,9 @@ def make_config(
     num_tokens: int,
     objects: dict[str, AnyGridObjectConfig],
     events: dict[str, EventConfig] | None = None,
+    shows_time: bool = True,
 ) -> GameConfig:
-    """A game in the common layout, without a map."""
+    """A game in the common layout, without a map. shows_time: how much of the episode is over, and the last action."""
     return GameConfig(
         num_agents=num_agents,
         max_steps=max_steps,
@@ -57,7 +58,7 @@ def make_config(
             height=window,
             num_tokens=num_tokens,
             # last_reward would always be 0: MettaGrid writes observations before rewards.
-            global_obs=GlobalObsConfig(episode_completion_pct=True, last_action=True, last_reward=False),
+            global_obs=GlobalObsConfig(episode_completion_pct=shows_time, last_action=shows_time, last_reward=False),
         ),
         protocol_details_obs=False,
         actions=ActionsConfig(

@@ -4,7 +4,8 @@
     cue  agent ...   ...   wall      corridor: steps from the agent to the cell between the doors
     wall wall  wall  door
 
-The cue is blanked before the second observation, so the choice needs memory: 1.0 with it, 0.5 without.
+The cue is blanked before the second observation, so the choice needs memory: 1.0 with it, 0.5 without. Neither the time nor
+the last action is shown: an agent without memory would wait a step where the cue is up, and read the cue off the clock.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from mettagrid.config.tag import typeTag
 
 from holdfast.config.settings import MemoryEnv
 from holdfast.envs.mettagrid.layout import make_config
-from holdfast.envs.mettagrid.maps import AGENT, GLOBAL_TOKENS, OWN_TOKENS, Map, most_in_view
+from holdfast.envs.mettagrid.maps import AGENT, OWN_TOKENS, Map, most_in_view
 
 HELD_TOKENS = 2  # heart, chosen
 
@@ -68,7 +69,7 @@ def _num_tokens(rows: Map, window: int) -> int:
     standing = np.zeros(cells.shape, bool)
     standing[1, 1:-1] = True
     seen = most_in_view((~standing & (cells != "empty")).astype(np.int64), standing, window)
-    return GLOBAL_TOKENS + OWN_TOKENS + HELD_TOKENS + seen
+    return OWN_TOKENS + HELD_TOKENS + seen
 
 
 def _config(settings: MemoryEnv, num_tokens: int) -> GameConfig:
@@ -99,4 +100,5 @@ def _config(settings: MemoryEnv, num_tokens: int) -> GameConfig:
             "cue_down": GridObjectConfig(name="cue", map_name="cue_down", vibe=2),
         },
         events={"blank_cue": blank},
+        shows_time=False,
     )
