@@ -21,7 +21,7 @@ class FirstVersionFast(Fast):
         cell, channel = self.obs.cell[coordinate], self.obs.channel[entry]
         valid = (coordinate != NO_TOKEN) & (cell >= 0) & (channel >= 0)
         index = (channel * cells + cell).where(valid, C * cells)
-        box = torch.zeros(N, C * cells + 1)
+        box = torch.zeros(N, C * cells + 1, dtype=self.obs.weight.dtype)
         box.scatter_(1, index, self.obs.weight[entry])
         box = box[:, :-1].view(N, C, self.obs.side, self.obs.side)
         x = F.relu(F.conv2d(box, self.cnn1.weight, self.cnn1.bias, stride=3))
