@@ -17,10 +17,10 @@ class Toy(World):
         super().__init__(spec, range(5, 8))
         self.plan = plan
 
-    def _reset(self, seed):
+    def _start(self, index, seed):
         self._write()
 
-    def _step(self):
+    def _step(self, envs):
         self.buffers.terminated[:] = False
         self._write()
 

@@ -1,6 +1,6 @@
 """Worlds as slots: Gymnasium, PettingZoo and MettaGrid behind one contract, in one process or many."""
 
 from holdfast.envs.make import describe, make_world
-from holdfast.envs.world import Buffers, World, episode_seed
+from holdfast.envs.world import Buffers, ReplayError, Standing, World, episode_seed
 
-__all__ = ["Buffers", "World", "describe", "episode_seed", "make_world"]
+__all__ = ["Buffers", "ReplayError", "Standing", "World", "describe", "episode_seed", "make_world"]

@@ -12,7 +12,7 @@ from holdfast.config.settings import GymEnv
 from holdfast.envs.failures import BadValue, describe_error, environment_error
 from holdfast.envs.masks import MaskReader, refused_mask, with_masks
 from holdfast.envs.spaces import action_writer, obs_reader
-from holdfast.envs.world import Buffers, World, episode_seed
+from holdfast.envs.world import Buffers, World
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.spec import WorldSpec
 
@@ -48,23 +48,15 @@ class GymWorld(World):
         self._obs = [self.buffers.obs[row, ...] for row in range(self.num_slots)]
         self._final_obs = [self.buffers.final_obs[row, ...] for row in range(self.num_slots)]
         self._masks = MaskReader(self.world_spec.actions.mask_sizes) if settings.action_mask else None
-        self._seed = 0
-        self._episodes = [0] * self.num_slots
 
-    def _reset(self, seed: int) -> None:
-        self._seed = seed
-        self._episodes = [-1] * self.num_slots
-        for row in range(self.num_slots):
-            self._start_episode(row)
-
-    def _step(self) -> None:
+    def _step(self, envs: range) -> None:
         b = self.buffers
         read, obs_rows, masks = self._reader.read, self._obs, self._masks
-        actions = self._writer.write(b.actions)
-        row = 0
+        row = envs.start
+        actions = self._writer.write(b.actions[row : envs.stop])
         try:
-            for row, (env, action) in enumerate(zip(self._envs, actions, strict=True)):
-                obs, reward, terminated, truncated, info = env.step(action)
+            for row, action in zip(envs, actions, strict=True):
+                obs, reward, terminated, truncated, info = self._envs[row].step(action)
                 try:
                     b.rewards[row], b.terminated[row], b.truncated[row] = reward, terminated, truncated
                 except (TypeError, ValueError) as error:
@@ -76,7 +68,7 @@ class GymWorld(World):
                     read(obs, self._final_obs[row])
                     if masks is not None:
                         masks.read_final(info, b.final_action_mask[row])
-                    self._start_episode(row)
+                    self._begin_next(row)
                 else:
                     read(obs, obs_rows[row])
                     if masks is not None:
@@ -86,16 +78,14 @@ class GymWorld(World):
         except Exception as error:
             raise environment_error(self.world_spec.name, self._where(row), "step", self.steps, error) from error
 
-    def _start_episode(self, row: int) -> None:
-        self._episodes[row] += 1
+    def _start(self, index: int, seed: int) -> None:
         try:
-            seed = episode_seed(self._seed, self.env_ids[row], self._episodes[row])
-            obs, info = self._envs[row].reset(seed=seed)
-            self._reader.read(obs, self._obs[row])
+            obs, info = self._envs[index].reset(seed=seed)
+            self._reader.read(obs, self._obs[index])
             if self._masks is not None:
-                self._masks.read(info, self.buffers.action_mask[row])
+                self._masks.read(info, self.buffers.action_mask[index])
         except Exception as error:
-            raise environment_error(self.world_spec.name, self._where(row), "reset", self.steps, error) from error
+            raise environment_error(self.world_spec.name, self._where(index), "reset", self.steps, error) from error
 
     def _where(self, row: int) -> str:
         return f"environment {self.env_ids[row]} (slot {self.env_ids[row]})"

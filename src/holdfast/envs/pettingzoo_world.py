@@ -14,7 +14,7 @@ from holdfast.config.settings import PettingZooEnv
 from holdfast.envs.failures import BadValue, describe_error, environment_error, numbered
 from holdfast.envs.masks import MaskReader, refused_mask, with_masks
 from holdfast.envs.spaces import action_writer, obs_reader
-from holdfast.envs.world import Buffers, World, episode_seed
+from holdfast.envs.world import Buffers, World
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.spec import WorldSpec
 
@@ -54,18 +54,13 @@ class PettingZooWorld(World):
         self._writer = action_writer(first.action_space(self._agents[0]), settings.name, first_slot)
         self._masks = MaskReader(self.world_spec.actions.mask_sizes) if settings.action_mask else None
         self._present = [False] * self.num_slots  # the slot's agent acts in the next step
-        self._seed = 0
-        self._episodes = [0] * len(env_ids)
 
-    def _reset(self, seed: int) -> None:
-        self._seed = seed
-        self._episodes = [-1] * len(self._envs)
-        for index in range(len(self._envs)):
-            self._start_episode(index)
-
-    def _step(self) -> None:
-        actions = self._writer.write(self.buffers.actions)
-        for index in range(len(self._envs)):
+    def _step(self, envs: range) -> None:
+        slots = slice(self.slots_of(envs.start).start, self.slots_of(envs.stop - 1).stop)
+        actions = dict(
+            zip(range(slots.start, slots.stop), self._writer.write(self.buffers.actions[slots]), strict=True)
+        )
+        for index in envs:
             try:
                 self._step_env(index, actions)
             except HoldfastError:
@@ -75,7 +70,7 @@ class PettingZooWorld(World):
             if not any(self._present[slot] for slot in self._slots(index)):
                 self._restart(index)
 
-    def _step_env(self, index: int, actions: Any) -> None:
+    def _step_env(self, index: int, actions: dict[int, Any]) -> None:
         b, env = self.buffers, self._envs[index]
         slots = self._slots(index)
         acting = {agent: actions[slot] for agent, slot in zip(self._agents, slots, strict=True) if self._present[slot]}
@@ -112,12 +107,10 @@ class PettingZooWorld(World):
         b = self.buffers
         for slot in self._slots(index):
             b.truncated[slot] |= not b.valid[slot]
-        self._start_episode(index)
+        self._begin_next(index)
 
-    def _start_episode(self, index: int) -> None:
-        self._episodes[index] += 1
+    def _start(self, index: int, seed: int) -> None:
         try:
-            seed = episode_seed(self._seed, self.env_ids[index], self._episodes[index])
             obs, infos = self._envs[index].reset(seed=seed)
             if not any(agent in obs for agent in self._agents):
                 raise BadValue("no observation for any agent")
@@ -148,9 +141,8 @@ class PettingZooWorld(World):
             raise BadValue(f"for {agent!r} (slot {number}) {error}") from error
 
     def _slots(self, index: int) -> range:
-        """Rows of one environment's agents."""
-        count = len(self._agents)
-        return range(index * count, (index + 1) * count)
+        slots = self.slots_of(index)
+        return range(slots.start, slots.stop)
 
     def _failure(self, index: int, doing: str, error: Exception) -> HoldfastError:
         env_id, count = self.env_ids[index], len(self._agents)

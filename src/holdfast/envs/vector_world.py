@@ -13,7 +13,7 @@ from holdfast.config.settings import GymVectorEnv
 from holdfast.envs.failures import BadValue, environment_error, numbered
 from holdfast.envs.gymnasium_world import cannot_make
 from holdfast.envs.spaces import action_writer, obs_reader
-from holdfast.envs.world import World, episode_seed
+from holdfast.envs.world import ReplayError, Standing, World, episode_seed
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.spec import WorldSpec
 
@@ -65,15 +65,26 @@ class VectorWorld(World):
         self._restarting = np.zeros(self.num_slots, bool)  # NEXT_STEP: rows whose next step is the reset
         self._fresh_obs = np.zeros_like(self.buffers.obs)
 
-    def _reset(self, seed: int) -> None:
+    @property
+    def replays(self) -> bool:
+        """Its episodes cannot be started one by one."""
+        return False
+
+    def _stand(self, standing: Standing) -> None:
+        if standing.lengths.any() or standing.episodes.any():
+            raise ReplayError(f"{self.world_spec.name}: a vector environment cannot return to where it stood")
         self._restarting[:] = False
+        self.buffers.episode[:] = 0
         try:
-            obs, _ = self._envs.reset(seed=episode_seed(seed, self.env_ids.start, 0))
+            obs, _ = self._envs.reset(seed=episode_seed(standing.seed, self.env_ids.start, 0))
             self._reader.read(obs, self.buffers.obs)
         except Exception as error:
             raise self._failure("reset", error) from error
 
-    def _step(self) -> None:
+    def _start(self, index: int, seed: int) -> None:
+        raise NotImplementedError  # its environments start together, in _stand
+
+    def _step(self, envs: range) -> None:
         b = self.buffers
         actions = self._writer.write(b.actions)
         try:
@@ -83,7 +94,9 @@ class VectorWorld(World):
                     raise BadValue(f"rewards or flags of shape {np.shape(values)}, not {array.shape},")
                 array[:] = values
             self._reader.read(obs, b.obs)
-            self._restart(b.terminated | b.truncated, info)
+            ended = b.terminated | b.truncated
+            self._restart(ended, info)
+            b.episode += ended
         except HoldfastError:
             raise
         except Exception as error:

@@ -25,13 +25,13 @@ import numpy as np
 from holdfast.config.settings import EnvSection
 from holdfast.envs.failures import describe_error, last_lines, numbered
 from holdfast.envs.make import build, describe
-from holdfast.envs.world import Buffers, World
+from holdfast.envs.world import Buffers, ReplayError, Standing, World
 from holdfast.errors import HoldfastError, NonFiniteError, SettingsError
 from holdfast.spec import WorldSpec
 
-# Commands have 9 bytes: what to do and the seed of a reset. The answer has one byte; a report follows FAILED.
+# A command is one byte; where to stand follows STAND. The answer is one byte; a report follows FAILED.
 # Bare reads and writes: an empty step of two workers takes 100 us, with Connection.send_bytes 150.
-STEP, RESET = b"s", b"r"
+STEP, STAND = b"s", b"p"
 DONE, FAILED = b"d", b"f"
 
 HEARTBEAT_MS = 250  # a silent worker's process is looked at: its own children may hold its pipe open
@@ -42,7 +42,7 @@ SIGNALS = (
     signal.SIGTERM,
 )  # terminals and `timeout` signal the whole group: the parent decides
 
-_ERRORS = {kind.__name__: kind for kind in (HoldfastError, SettingsError, NonFiniteError)}
+_ERRORS = {kind.__name__: kind for kind in (HoldfastError, SettingsError, NonFiniteError, ReplayError)}
 _spawn = multiprocessing.get_context("spawn")
 
 
@@ -75,21 +75,25 @@ class WorkerWorld(World):
             self.close()
             raise
 
-    def _reset(self, seed: int) -> None:
-        self._run(RESET + seed.to_bytes(8, "little"))
+    def _stand(self, standing: Standing) -> None:
+        shares = [worker.share_of(standing, self.env_ids) for worker in self._workers]
+        self._run(STAND, [pack(share) for share in shares])
 
-    def _step(self) -> None:
-        self._run(STEP + bytes(8))
+    def _step(self, envs: range) -> None:
+        self._run(STEP)
+
+    def _start(self, index: int, seed: int) -> None:
+        raise NotImplementedError  # workers start their own
 
     def _check_finite(self) -> None:
         """Workers have checked their own rows."""
 
-    def _run(self, command: bytes) -> None:
+    def _run(self, command: bytes, details: list[bytes] | None = None) -> None:
         if self.closed:
             raise HoldfastError(f"{self.world_spec.name}: this world is closed; make a new one.")
         try:
             for worker in self._workers:
-                worker.send(command)
+                worker.send(command, details[worker.number] if details else None)
             self._gather()
         except BaseException:
             # after an interrupt too: what is left of this step's answers would pass for the next one's
@@ -141,9 +145,11 @@ class Worker:
             commands.close()
             answers.close()
 
-    def send(self, command: bytes) -> None:
+    def send(self, command: bytes, detail: bytes | None = None) -> None:
         try:
             os.write(self.commands.fileno(), command)
+            if detail is not None:
+                self.commands.send_bytes(detail)
         except OSError:
             raise self.death() from None
 
@@ -178,6 +184,9 @@ class Worker:
         except (EOFError, OSError):
             return self.death()
         return _ERRORS[kind](f"{text}\nIn {self}" + (f":\n{origin}" if origin else "."))
+
+    def share_of(self, standing: Standing, all_ids: range) -> Standing:
+        return standing.share(self.env_ids.start - all_ids.start, self.env_ids.stop - all_ids.start)
 
     def __str__(self) -> str:
         return f"worker {self.number} with {numbered('environment', self.env_ids)}"
@@ -224,7 +233,7 @@ def serve(
     with contextlib.suppress(BrokenPipeError):  # the parent closed the world in the middle of a step
         try:
             with build(settings, env_ids, buffers) as world:
-                _obey(commands.fileno(), answers.fileno(), world)
+                _obey(commands, answers.fileno(), world)
         except BrokenPipeError:
             raise
         except Exception as error:
@@ -232,15 +241,31 @@ def serve(
             answers.send_bytes(_report(error))
 
 
-def _obey(commands: int, answers: int, world: World) -> None:
+def _obey(commands: Connection, answers: int, world: World) -> None:
     """Answer once for being ready and once per command."""
     os.write(answers, DONE)
-    while command := os.read(commands, 9):
-        if command[:1] == STEP:
+    while command := os.read(commands.fileno(), 1):
+        if command == STEP:
             world.step(world.buffers.actions)
         else:
-            world.reset(seed=int.from_bytes(command[1:], "little"))
+            world.stand(unpack(commands.recv_bytes(), world))
         os.write(answers, DONE)
+
+
+def pack(standing: Standing) -> bytes:
+    """A standing as bytes for a worker that knows how many environments it has."""
+    numbers = np.concatenate([[standing.seed, standing.steps], standing.episodes, standing.lengths]).astype(np.int64)
+    return numbers.tobytes() + standing.actions.tobytes()
+
+
+def unpack(data: bytes, world: World) -> Standing:
+    count, spec = len(world.env_ids), world.world_spec
+    numbers = np.frombuffer(data, np.int64, 2 + 2 * count)
+    actions = np.frombuffer(data, spec.actions.dtype, offset=numbers.nbytes)
+    shape = (-1, spec.agents_per_env, *spec.actions.shape)
+    return Standing(
+        int(numbers[0]), int(numbers[1]), numbers[2 : 2 + count], numbers[2 + count :], actions.reshape(shape)
+    )
 
 
 def _report(error: Exception) -> bytes:

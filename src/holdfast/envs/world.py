@@ -10,6 +10,7 @@ Rows whose transition is junk (a NEXT_STEP reset in progress, an agent that has 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -17,8 +18,12 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from holdfast.errors import NonFiniteError
+from holdfast.errors import HoldfastError, NonFiniteError
 from holdfast.spec import WorldSpec, keys
+
+
+class ReplayError(HoldfastError):
+    """An episode was lived again and came out differently."""
 
 
 @dataclass
@@ -32,6 +37,7 @@ class Buffers:
     truncated: np.ndarray
     valid: np.ndarray
     actions: np.ndarray
+    episode: np.ndarray  # number of the episode that obs belongs to
     action_mask: np.ndarray  # true: legal on obs. No entries where the world does not mask
     final_action_mask: np.ndarray  # the same of final_obs
 
@@ -46,6 +52,7 @@ class Buffers:
             "truncated": ((), "bool"),
             "valid": ((), "bool"),
             "actions": (spec.actions.shape, spec.actions.dtype),
+            "episode": ((), "int64"),
             "action_mask": ((spec.mask_size,), "bool"),
             "final_action_mask": ((spec.mask_size,), "bool"),
         }
@@ -64,6 +71,37 @@ def episode_seed(seed: int, env_index: int, episode: int) -> int:
     return int(np.random.SeedSequence([seed, env_index, episode]).generate_state(1)[0] >> 1)
 
 
+@dataclass(frozen=True)
+class Standing:
+    """Where each of E environments stands: in which episode, and what has been done in it.
+
+    An episode depends on its seed and its actions alone, so this is all it takes to live it again.
+    """
+
+    seed: int
+    steps: int  # of the whole world
+    episodes: np.ndarray  # [E]
+    lengths: np.ndarray  # [E] steps taken in the episode
+    actions: np.ndarray  # [sum of lengths, agents, ...] of environment 0, then 1, ...
+
+    @classmethod
+    def at_the_start(cls, seed: int, spec: WorldSpec, episodes: np.ndarray, steps: int = 0) -> Standing:
+        """On the first observation of these episodes [E]."""
+        nothing = np.zeros((0, spec.agents_per_env, *spec.actions.shape), spec.actions.dtype)
+        return cls(seed, steps, episodes, np.zeros_like(episodes), nothing)
+
+    def share(self, first: int, stop: int) -> Standing:
+        """Of environments first to stop - 1 only."""
+        ends = np.concatenate([[0], self.lengths.cumsum()])
+        actions = self.actions[ends[first] : ends[stop]]
+        return Standing(self.seed, self.steps, self.episodes[first:stop], self.lengths[first:stop], actions)
+
+    def lives(self) -> Iterator[tuple[int, np.ndarray]]:
+        """(episode, actions [length, agents, ...]) of every environment."""
+        pieces = np.split(self.actions, self.lengths.cumsum()[:-1])
+        yield from zip(self.episodes.tolist(), pieces, strict=True)
+
+
 class World(gymnasium.vector.VectorEnv):
     """A set of environments as slots. Subclasses fill `self.buffers`; what is handed out lasts one call.
 
@@ -76,8 +114,15 @@ class World(gymnasium.vector.VectorEnv):
         self.world_spec = world_spec
         self.env_ids = env_ids
         self.num_envs = len(env_ids) * world_spec.agents_per_env  # gymnasium's word for rows: our slots
+        self._all = range(len(env_ids))
         self.buffers = buffers or Buffers.allocate(world_spec, self.num_envs)
         self.steps = 0
+        self.seed = 0
+
+    @property
+    def replays(self) -> bool:
+        """Whether an episode can be lived again from its seed and its actions."""
+        return True
 
     @property
     def num_slots(self) -> int:
@@ -93,10 +138,15 @@ class World(gymnasium.vector.VectorEnv):
         self, *, seed: int, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Start episode 0 of every environment."""
-        self.steps = 0
+        fresh = np.zeros(len(self.env_ids), np.int64)
+        return self.stand(Standing.at_the_start(seed, self.world_spec, fresh))
+
+    def stand(self, standing: Standing) -> tuple[np.ndarray, dict[str, Any]]:
+        """Bring every environment to where it stood, by living its present episode again."""
+        self.seed, self.steps = standing.seed, standing.steps
         b = self.buffers
+        self._stand(standing)
         b.rewards[:], b.terminated[:], b.truncated[:], b.valid[:] = 0.0, False, False, True
-        self._reset(seed)
         self._check_finite()
         return b.obs, ({keys.ACTION_MASK: b.action_mask} if b.action_mask.size else {})
 
@@ -105,20 +155,54 @@ class World(gymnasium.vector.VectorEnv):
         if actions is not b.actions:
             b.actions[:] = actions
         self.steps += 1
-        self._step()
+        self._step(self._all)
         self._check_finite()
         info = {"final_obs": b.final_obs, "valid": b.valid}
         if b.action_mask.size:
             info |= {keys.ACTION_MASK: b.action_mask, "final_action_mask": b.final_action_mask}
         return b.obs, b.rewards, b.terminated, b.truncated, info
 
-    @abstractmethod
-    def _reset(self, seed: int) -> None:
-        """Write the first observation of every slot into `buffers.obs`, and its mask."""
+    def slots_of(self, index: int) -> slice:
+        """Rows of the agents of one environment, by its position here."""
+        agents = self.world_spec.agents_per_env
+        return slice(index * agents, (index + 1) * agents)
+
+    def _stand(self, standing: Standing) -> None:
+        """One environment after the other: they do not know each other."""
+        b = self.buffers
+        for index, (episode, actions) in enumerate(standing.lives()):
+            slots = self.slots_of(index)
+            self.steps = standing.steps - len(actions)
+            self._begin(index, episode)
+            for chosen in actions:
+                b.actions[slots] = chosen
+                self.steps += 1
+                self._step(range(index, index + 1))
+            if b.episode[slots.start] != episode:
+                raise ReplayError(
+                    f"{self.world_spec.name}: environment {self.env_ids[index]} did not come back to where it was: "
+                    f"its episode ended within the {len(actions)} steps that had been taken in it"
+                )
+        self.steps = standing.steps
+
+    def _begin(self, index: int, episode: int) -> None:
+        """Start this episode of an environment; `episode_seed` says how."""
+        self.buffers.episode[self.slots_of(index)] = episode
+        self._start(index, episode_seed(self.seed, self.env_ids[index], episode))
+
+    def _begin_next(self, index: int) -> None:
+        self._begin(index, int(self.buffers.episode[self.slots_of(index).start]) + 1)
 
     @abstractmethod
-    def _step(self) -> None:
-        """Apply `buffers.actions`; write every other array. Rows that end an episode also get the final ones."""
+    def _start(self, index: int, seed: int) -> None:
+        """Write the first observation of an episode into `buffers.obs`, and its mask."""
+
+    @abstractmethod
+    def _step(self, envs: range) -> None:
+        """Apply `buffers.actions` to these environments (by position); write every other array of their slots.
+
+        Where an episode ends, the final arrays are written and `_begin_next` is called.
+        """
 
     def _check_finite(self) -> None:
         """NaN or Inf stops the run at the step that made it, with its origin."""

@@ -10,7 +10,7 @@ from mettagrid.config.mettagrid_c_config import convert_to_cpp_game_config
 from mettagrid.mettagrid_c import MettaGrid, dtype_actions
 
 from holdfast.envs.mettagrid.games import MettaGridSettings, describe_game, make_game
-from holdfast.envs.world import Buffers, World, episode_seed
+from holdfast.envs.world import Buffers, World
 from holdfast.errors import HoldfastError
 
 
@@ -44,65 +44,58 @@ class MettaGridWorld(World):
             )
             for rows in self._rows
         ]
-        self._seed = 0
-        self._steppers: list[Callable[[], None]] = []  # MettaGrid.step of each simulation
-        self._episodes = [0] * len(env_ids)
+        self._steppers: list[Callable[[], None]] = [_not_started] * len(env_ids)  # MettaGrid.step of each simulation
         self._ends = [0] * len(env_ids)
-        self._next_end = 0
+        self._next_end = 0  # no episode ends before this step; perhaps none in it
         self._flags_are_set = False
 
-    def _reset(self, seed: int) -> None:
-        self._seed = seed
-        self._flags_are_set = False
-        self._steppers = [self._begin(i, episode=0) for i in range(len(self.env_ids))]
-        self._next_end = min(self._ends)
-
-    def _step(self) -> None:
-        if not self._steppers:
+    def _step(self, envs: range) -> None:
+        if not self._steppers or self._steppers[envs.start] is _not_started:
             raise RuntimeError(f"{self.world_spec.name}: step() needs a reset() before it and no close()")
         if self._flags_are_set:
             self.buffers.terminated[:] = False
             self.buffers.truncated[:] = False
             self._flags_are_set = False
-        np.copyto(self._actions, self.buffers.actions, casting="same_kind")
-        i = 0
+        slots = slice(self._rows[envs.start].start, self._rows[envs.stop - 1].stop)
+        np.copyto(self._actions[slots], self.buffers.actions[slots], casting="same_kind")
+        i, steppers = envs.start, self._steppers
         try:
-            for i, step in enumerate(self._steppers):  # noqa: B007  (i is for the error)
-                step()
+            for i in envs:
+                steppers[i]()
         except RuntimeError as error:
             raise self._explain(i, error) from None
-        if self.steps == self._next_end:
-            self._end_episodes()
+        if self.steps >= self._next_end:
+            self._end_episodes(envs)
 
-    def _end_episodes(self) -> None:
+    def _end_episodes(self, envs: range) -> None:
         """Keep what the ended episodes left, then start the next ones in the same rows."""
         b = self.buffers
-        for i, rows in enumerate(self._rows):
+        for i in envs:
             if self._ends[i] != self.steps:
                 continue
+            rows = self._rows[i]
             b.final_obs[rows] = b.obs[rows]
             b.terminated[rows] = self._terminals[rows]
             b.truncated[rows] = ~self._terminals[rows]  # a time limit, or cut short here to desynchronise
             rewards = b.rewards[rows].copy()
-            self._steppers[i] = self._begin(i, self._episodes[i] + 1)
+            self._begin_next(i)
             b.rewards[rows] = rewards  # a new simulation zeroes its arrays
-        self._flags_are_set = True
+            self._flags_are_set = True
         self._next_end = min(self._ends)
 
-    def _begin(self, i: int, episode: int) -> Callable[[], None]:
-        """Build the simulation of one episode of environment i; its first observation is written at once."""
-        seed = episode_seed(self._seed, self.env_ids[i], episode)
+    def _start(self, index: int, seed: int) -> None:
+        """Build the simulation of an episode; its first observation is written at once."""
         try:
             simulation = MettaGrid(self._config, self._game.map(seed), seed)
-            simulation.set_buffers(*self._views[i])
+            simulation.set_buffers(*self._views[index])
         except RuntimeError as error:
-            raise self._explain(i, error) from None
+            raise self._explain(index, error) from None
         length = self._game.config.max_steps
-        if self._desync and episode == 0:
+        if self._desync and self.buffers.episode[self._rows[index].start] == 0:
             length = 1 + seed % length
-        self._episodes[i] = episode
-        self._ends[i] = self.steps + length
-        return simulation.step
+        self._ends[index] = self.steps + length
+        self._next_end = min(self._next_end, self._ends[index])
+        self._steppers[index] = simulation.step
 
     def _explain(self, i: int, error: RuntimeError) -> Exception:
         """The user's words for a full observation; anything else stays as it is."""
@@ -120,3 +113,7 @@ class MettaGridWorld(World):
         """Let go of the simulations, which hold on to the arrays (shared memory cannot be closed before)."""
         self._steppers = []
         self._views = []
+
+
+def _not_started() -> None:
+    raise AssertionError
