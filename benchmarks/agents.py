@@ -10,8 +10,8 @@ from typing import Any
 
 from holdfast.config import load_settings
 from holdfast.config.settings import GRID_AGENTS
+from holdfast.runs.folder import read_metrics
 from holdfast.trainer import train
-from holdfast.trainer.run_folder import read_metrics
 
 GOAL, MINUTES = 0.9, 10
 

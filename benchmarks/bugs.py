@@ -14,8 +14,8 @@ from typing import Any
 from holdfast.audit import audit, subject_of
 from holdfast.config import load_settings
 from holdfast.policies.registry import load_file
+from holdfast.runs.folder import read_metrics
 from holdfast.trainer import train
-from holdfast.trainer.run_folder import read_metrics
 
 ROOT = Path(__file__).parents[1]
 POLICIES = ROOT / "examples" / "broken_policies.py"

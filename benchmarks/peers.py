@@ -16,8 +16,8 @@ from pathlib import Path
 
 from holdfast.config import load_settings
 from holdfast.evaluate import evaluate_run
+from holdfast.runs.folder import read_metrics
 from holdfast.trainer import train
-from holdfast.trainer.run_folder import read_metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv-peers"

@@ -8,8 +8,8 @@ import tempfile
 import numpy as np
 
 from holdfast.config import load_settings
+from holdfast.runs.folder import read_metrics
 from holdfast.trainer import train
-from holdfast.trainer.run_folder import read_metrics
 
 
 def main() -> None:

@@ -8,8 +8,8 @@ import torch
 
 from holdfast.config import describe_keys, load_settings
 from holdfast.errors import SettingsError
+from holdfast.runs.folder import read_metrics
 from holdfast.trainer import train
-from holdfast.trainer.run_folder import read_metrics
 
 GYM = [
     "env=gym:CartPole-v1",

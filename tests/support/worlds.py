@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from holdfast.envs import World
+from holdfast.envs import Standing, World
 from holdfast.spec import WorldSpec
 
 
@@ -37,14 +37,22 @@ class ScriptedWorld(World):
             parts.append(mask)
         return np.concatenate(parts, 1)
 
-    def _reset(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
+    @property
+    def replays(self) -> bool:
+        return False
+
+    def _start(self, index: int, seed: int) -> None:
+        raise NotImplementedError
+
+    def _stand(self, standing: Standing) -> None:
+        self.rng = np.random.default_rng(standing.seed)
+        self.buffers.episode[:] = 0
         self.buffers.obs[:] = self._draw()
         self.shown = [self.buffers.obs.copy()]
         self.buffers.action_mask[:] = self._draw_masks()
         self.masks = [self.buffers.action_mask.copy()]
 
-    def _step(self) -> None:
+    def _step(self, envs: range) -> None:
         b = self.buffers
         b.rewards[:] = self.rng.standard_normal(self.num_slots)
         b.terminated[:] = self.rng.random(self.num_slots) < self.end_rate / 2
@@ -53,6 +61,7 @@ class ScriptedWorld(World):
         b.obs[:] = self._draw()
         ended = b.terminated | b.truncated
         b.final_obs[~ended] = 0
+        b.episode += ended
         for slot in np.flatnonzero(ended):
             self.finals[self.steps, int(slot)] = b.final_obs[slot].copy()
         self.shown.append(b.obs.copy())

@@ -113,13 +113,28 @@ def test_gradients_are_clipped_to_the_norm(monkeypatch):
     assert all(float(norm) <= 0.0101 for norm in seen)
 
 
-def test_a_gradient_that_is_not_finite_stops_before_the_weights_change():
-    policy, experience, learner, _ = set_up()
+def test_a_gradient_that_is_not_finite_moves_nothing_and_stops_the_run_when_it_stays():
+    policy, experience, learner, _ = set_up(skipped_updates=2, update_epochs=2)
+    skipped = []
+    learner._on_skipped = lambda loss, tensors: skipped.append((loss, tensors))
     before = [p.detach().clone() for p in policy.parameters()]
     experience.outcomes()["values"].fill_(torch.nan)
-    with pytest.raises(HoldfastError, match="not finite"):
+    with pytest.raises(HoldfastError, match="not finite 3 times in a row"):
         learner.update(experience, 0.0)
     assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
+    assert len(skipped) == 3
+    assert skipped[0][1][keys.VALUES].isnan().all()
+    assert {keys.OBS, keys.ACTIONS, keys.LOG_PROB, "advantages", "valid", "start_state_0"} <= skipped[0][1].keys()
+
+
+def test_one_bad_minibatch_does_not_stop_the_others():
+    policy, experience, learner, _ = set_up()
+    before = [p.detach().clone() for p in policy.parameters()]
+    experience.outcomes()["rewards"][-1, 0] = torch.inf
+    metrics = learner.update(experience, 0.0).metrics
+    assert metrics["skipped"] == 1
+    assert all(p.isfinite().all() for p in policy.parameters())
+    assert any(not torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
 
 
 def test_schedules_reach_the_optimiser():

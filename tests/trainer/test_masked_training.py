@@ -11,8 +11,8 @@ from holdfast.envs import make_world
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.evaluate import evaluate_run
 from holdfast.policies import BoxPolicy, registry
+from holdfast.runs.folder import read_metrics
 from holdfast.trainer import train
-from holdfast.trainer.run_folder import read_metrics
 
 TAXI = [
     "env=gym:Taxi-v4",

@@ -18,8 +18,8 @@ from holdfast.checkpoint import load_checkpoint, newest_checkpoint
 from holdfast.config import load_run_settings, load_settings
 from holdfast.errors import HoldfastError, NonFiniteError, SettingsError
 from holdfast.evaluate import evaluate_run
+from holdfast.runs.folder import read_metrics
 from holdfast.trainer import train
-from holdfast.trainer.run_folder import read_metrics
 
 SMALL = ["env.num_envs=2", "env.rooms=2", "trainer.horizon=8", "trainer.total_timesteps=128", "progress=off"]
 KEYS = (
@@ -88,12 +88,21 @@ def test_any_number_of_workers_is_the_same_run(tmp_path):
     assert figures(runs[0]) == figures(runs[1]) == figures(runs[2])
 
 
-def test_a_taken_name_is_refused_and_nothing_is_lost(tmp_path):
+def test_a_finished_run_is_left_as_it_is(tmp_path, capsys):
     words = [*SMALL, f"runs_dir={tmp_path}", "run=demo"]
-    before = figures(train(load_settings(words)).run)
-    with pytest.raises(SettingsError, match="run=demo"):
-        train(load_settings(words))
-    assert figures(tmp_path / "demo") == before
+    run = train(load_settings(words)).run
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    train(load_settings(words))
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    assert "a larger trainer.total_timesteps goes on" in capsys.readouterr().err
+
+
+def test_a_finished_run_can_be_made_longer(tmp_path):
+    words = [*SMALL, f"runs_dir={tmp_path}"]
+    once = train(load_settings([*words, "run=once"])).run
+    longer = f"trainer.total_timesteps={2 * load_settings(SMALL).trainer.total_timesteps}"
+    assert len(read_metrics(train(load_settings([*words, "run=once", longer])).run)) == 2 * len(figures(once)) // 2
+    assert figures(once) == figures(train(load_settings([*words, "run=whole", longer])).run)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import tempfile
 from holdfast.config import load_settings, plan_batches
 from holdfast.envs import describe
 from holdfast.policies import make_policy
+from holdfast.runs.folder import read_metrics
 from holdfast.trainer import train
 from holdfast.trainer.loop import make_experience
-from holdfast.trainer.run_folder import read_metrics
 
 
 def measure_end_to_end(

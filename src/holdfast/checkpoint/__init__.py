@@ -1,15 +1,17 @@
 """Run state <-> files: tensors as safetensors, the rest as JSON, whole or absent, verified when read."""
 
-from holdfast.checkpoint.files import CheckpointError
 from holdfast.checkpoint.optimizer import flatten_optimizer, restore_optimizer
 from holdfast.checkpoint.store import (
     Checkpoint,
     list_checkpoints,
     load_checkpoint,
     newest_checkpoint,
+    read_facts,
+    remove_checkpoint,
     save_checkpoint,
     verify_checkpoint,
 )
+from holdfast.runs.files import CheckpointError
 
 __all__ = [
     "Checkpoint",
@@ -18,6 +20,8 @@ __all__ = [
     "list_checkpoints",
     "load_checkpoint",
     "newest_checkpoint",
+    "read_facts",
+    "remove_checkpoint",
     "restore_optimizer",
     "save_checkpoint",
     "verify_checkpoint",

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Adam
 
-from holdfast.checkpoint.files import CheckpointError, find_impure
+from holdfast.runs.files import CheckpointError, find_impure
 
 _NAMES = ("step", "exp_avg", "exp_avg_sq")
 _IDENTITY = ("params", "param_names")  # which parameters a group holds; everything else in it is a setting

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 import holdfast
-from holdfast.checkpoint.files import (
+from holdfast.runs.files import (
     CheckpointError,
     dump_json,
     find_impure,
@@ -77,8 +77,9 @@ def save_checkpoint(
         folder.mkdir(parents=True, exist_ok=True)
         if target.exists():
             raise CheckpointError(f"{target}: not written: a checkpoint of this name exists")
-        for left_over in folder.glob(".*.partial"):  # of a run that was killed while it wrote
-            shutil.rmtree(left_over, ignore_errors=True)
+        for pattern in (".*.partial", ".*.removed"):  # of a run that was killed while it wrote
+            for left_over in folder.glob(pattern):
+                shutil.rmtree(left_over, ignore_errors=True)
         partial.mkdir()
         try:
             _fill(partial, copies, facts_data)
@@ -105,6 +106,21 @@ def load_checkpoint(path: Path) -> Checkpoint:
         else:
             tensors[name.removesuffix(".safetensors")] = _parse_tensors(data, path / name)
     return Checkpoint(tensors, facts, manifest)
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """The facts alone, verified."""
+    return _read_mapping(_read_listed(path, FACTS, _read_manifest(path)), path / FACTS)
+
+
+def remove_checkpoint(path: Path) -> None:
+    """Delete a checkpoint; a crash on the way leaves none of it under its name."""
+    try:
+        gone = path.with_name(f".{path.name}.removed")
+        os.rename(path, gone)
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be removed: {reason_of(error)}") from error
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def verify_checkpoint(path: Path) -> dict[str, Any]:

@@ -22,9 +22,11 @@ def telling_failures() -> Iterator[None]:
     except HoldfastError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(BAD_SETTINGS if isinstance(error, SettingsError) else FAILED) from None
-    except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+    except KeyboardInterrupt as stop:
+        code = getattr(stop, "code", None)
+        if code is None:  # training has said where it stopped
+            typer.echo("interrupted", err=True)
+        raise typer.Exit(code or INTERRUPTED) from None
     except BrokenPipeError:
         # `| head` has gone; the interpreter would complain once more when it flushes stdout on its way out
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,20 +32,35 @@ AGENT_KEYS = ("policy.agent", "policy.py_agent")
 def load_settings(words: Sequence[str]) -> Settings:
     """Settings from words such as `env=memory trainer.lr=1e-3`, on top of a settings file.
 
-    The file is `settings=NAME_OR_PATH`; without it the ready-made one of the world, or else quickstart.
+    The file is `settings=NAME_OR_PATH`; without it the config.yaml of the run if run=NAME exists, the ready-made one of the
+    world, or else quickstart.
     What a file says about a world or an agent goes when a word picks another: see `_drop_other_world`.
     """
     given, problems = split_words(words)
     chosen = next((g for g in given if g.key == "settings"), None)
     typed = [g for g in {g.key: g for g in reversed(given)}.values() if g.key != "settings"]
-    path = find_settings_file(chosen.value) if chosen else _ready_file(typed)
-    return _build(_read_file(path, problems) if path else [], typed, problems)
+    path = find_settings_file(chosen.value) if chosen else _past_file(typed) or _ready_file(typed)
+    from_file = _read_file(path, problems) if path else []
+    return _build([g for g in from_file if g.key != "resume"], typed, problems)
 
 
 def load_run_settings(path: Path) -> Settings:
     """The settings a run was started with, from its config.yaml. It may name code; whoever runs that has to ask."""
     problems: list[Problem] = []
     return _build(_read_file(path, problems), [], problems, of_run=True)
+
+
+def _past_file(typed: list[Given]) -> Path | None:
+    """The config.yaml of the run these words name, if it exists: the run goes on as it was started."""
+    words = {g.key: str(g.value).strip() for g in typed}
+    name = words.get("run", "")
+    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}", name) or words.get("resume") == "never":
+        return None
+    try:
+        path = Path(os.path.expanduser(words.get("runs_dir", "runs"))) / name / "config.yaml"
+        return path if path.is_file() else None
+    except (OSError, ValueError):
+        return None  # whatever is wrong with runs_dir is said later
 
 
 def _ready_file(typed: list[Given]) -> Path | None:

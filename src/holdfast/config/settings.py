@@ -267,6 +267,12 @@ class Prioritized(Section):
     )
 
 
+class Keep(Section):
+    last: Count = Field(default=3, le=10**6, description="newest checkpoints to keep")
+    best: bool = Field(default=True, description="keep the checkpoint with the highest mean return")
+    every: int = Field(default=0, ge=0, le=10**9, description="keep the checkpoint of every so many updates; 0: none")
+
+
 class TrainerSettings(Section):
     total_timesteps: Count = Field(
         default=300_000, le=10**15, description="agent steps to collect, rounded up to whole batches"
@@ -329,6 +335,16 @@ class TrainerSettings(Section):
     checkpoint_interval: int = Field(
         default=50, ge=0, le=10**9, description="updates between checkpoints; 0 saves only at the end"
     )
+    keep: Keep = Field(default=Keep(), description="which checkpoints stay")
+    on_disk_error: Literal["continue", "stop"] = Field(
+        default="continue", description="when a checkpoint or a metric cannot be written: warn and try again, or stop"
+    )
+    skipped_updates: int = Field(
+        default=3,
+        ge=0,
+        le=10**6,
+        description="non-finite gradient steps in a row that are skipped before the run stops",
+    )
     threads: int = Field(default=0, ge=0, le=1024, description="torch threads; 0 chooses by the size of the network")
 
 
@@ -353,6 +369,10 @@ class Settings(Section):
         pattern=r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$",
         description="folder that holds run folders",
         json_schema_extra=allowed("the path of a folder, without control characters"),
+    )
+    resume: Literal["auto", "must", "never"] = Field(
+        default="auto",
+        description="what to do when run=NAME exists: auto continues it, must refuses to start anew, never refuses to continue",
     )
     seed: int = Field(default=0, ge=0, le=2**31 - 1, description="seed of weights, sampling and worlds")
     device: str = Field(

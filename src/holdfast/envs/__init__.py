@@ -1,6 +1,16 @@
 """Worlds as slots: Gymnasium, PettingZoo and MettaGrid behind one contract, in one process or many."""
 
 from holdfast.envs.make import describe, make_world
+from holdfast.envs.replayable import why_not_replayable
 from holdfast.envs.world import Buffers, ReplayError, Standing, World, episode_seed
 
-__all__ = ["Buffers", "ReplayError", "Standing", "World", "describe", "episode_seed", "make_world"]
+__all__ = [
+    "Buffers",
+    "ReplayError",
+    "Standing",
+    "World",
+    "describe",
+    "episode_seed",
+    "make_world",
+    "why_not_replayable",
+]

@@ -6,6 +6,7 @@ memory, the world answers, the answer arrives (row t + 1).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -14,9 +15,10 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from holdfast.envs import World
+from holdfast.envs import ReplayError, Standing, World
 from holdfast.policies import Policy
 from holdfast.ppo import Experience
+from holdfast.rollout.action_log import ActionLog
 from holdfast.rollout.arrivals import arrivals, first_arrivals
 from holdfast.rollout.episodes import Episode, EpisodeTracker
 from holdfast.rollout.replay import value_of
@@ -39,14 +41,39 @@ class Collector:
         self.world, self.policy, self.experience = world, policy, experience
         self.reset_memory_each_rollout = reset_memory_each_rollout
         self.episodes = EpisodeTracker(world.num_slots)
+        self.log = ActionLog(world.world_spec, len(world.env_ids))
         self._slots = torch.arange(world.num_slots, device=experience.device)
         self._slot_start = torch.zeros(world.num_slots, dtype=torch.long, device=experience.device)
 
     def start(self, seed: int) -> None:
         """Reset every world and every memory. All first observations open an episode."""
-        arrived = first_arrivals(*self.world.reset(seed=seed))
+        fresh = np.zeros(len(self.world.env_ids), np.int64)
+        standing = Standing.at_the_start(seed, self.world.world_spec, fresh)
+        arrived = first_arrivals(*self.world.stand(standing))
+        self.log.start(standing)
         self.policy.reset_memory()
         self.experience.write_arrival(0, arrived)
+
+    def resume(self, standing: Standing, arrived: Mapping[str, Tensor]) -> None:
+        """Go on where every environment stood, with what had arrived last [slots, ...]. Memory is the policy's to bring back."""
+        obs, info = self.world.stand(standing)
+        seen = {keys.OBS: obs, **info}
+        for key in (keys.OBS, keys.ACTION_MASK):
+            if key in arrived and key in seen:
+                other = (arrived[key].cpu().numpy() != seen[key]).reshape(len(obs), -1).any(1)
+                if other.any():
+                    slot = int(other.argmax())
+                    env = slot // self.world.world_spec.agents_per_env
+                    raise ReplayError(
+                        f"{self.world.world_spec.name}: environment {env} did not come back to where it was: {key} of slot "
+                        f"{slot} differs after the {int(standing.lengths[env])} steps that had been taken in its episode"
+                    )
+        self.log.start(standing)
+        self.experience.write_arrival(0, arrived)
+
+    def standing(self) -> Standing | None:
+        """Where every environment stands; None where it cannot be brought back there."""
+        return self.log.standing(self.world.seed, self.world.steps) if self.world.replays else None
 
     @torch.no_grad()
     def collect(self) -> Rollout:
@@ -71,6 +98,9 @@ class Collector:
             answered = perf_counter()
             answer = arrivals(obs, rewards, terminated, truncated, info)
             experience.write_arrival(t + 1, answer, valid=info["valid"])
+            self.log.add(actions, self.world.buffers.episode)
+            if "lost" in info:
+                self._drop_lost(t + 1, info["lost"])
             self._value_cut_episodes(t + 1, terminated, truncated, info)
             episodes += self.episodes.step(rewards, terminated | truncated, info["valid"])
             world_s += answered - acted
@@ -80,6 +110,12 @@ class Collector:
         )
         first = experience.whole().first
         return Rollout(episodes, world_s, inference_s, float(first.float().mean()), self._memory_norm())
+
+    def _drop_lost(self, t: int, lost: np.ndarray) -> None:
+        """The environments of these slots (bool [S]) broke down on the way to row t: nothing of their episodes is learned from."""
+        rows = torch.from_numpy(np.flatnonzero(lost)).to(self.experience.device)
+        self.experience.drop_episode(t, rows)
+        self.policy.reset_env_memory(rows)
 
     def _value_cut_episodes(
         self, t: int, terminated: np.ndarray, truncated: np.ndarray, info: dict[str, np.ndarray]

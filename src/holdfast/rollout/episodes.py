@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,29 @@ class EpisodeTracker:
         self.recent.extend(finished)
         self.count += len(finished)
         return finished
+
+    def forget_running(self) -> None:
+        """Episodes in progress were lost."""
+        self._return[:], self._length[:] = 0.0, 0
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything but `count`, for a checkpoint."""
+        recent = list(self.recent)
+        return {
+            "running_return": torch.tensor(self._return),
+            "running_length": torch.tensor(self._length),
+            "slot": torch.tensor([e.slot for e in recent], dtype=torch.int64),
+            "episode_return": torch.tensor([e.episode_return for e in recent], dtype=torch.float64),
+            "length": torch.tensor([e.length for e in recent], dtype=torch.int64),
+        }
+
+    def restore(self, tensors: Mapping[str, Tensor], count: int) -> None:
+        self._return[:] = tensors["running_return"].numpy()
+        self._length[:] = tensors["running_length"].numpy()
+        columns = (tensors[name].tolist() for name in ("slot", "episode_return", "length"))
+        self.recent.clear()
+        self.recent.extend(Episode(*values) for values in zip(*columns, strict=True))
+        self.count = count
 
     @property
     def mean_return(self) -> float | None:

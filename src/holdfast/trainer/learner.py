@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from holdfast.checkpoint import CheckpointError, restore_optimizer
 from holdfast.config.batches import BatchPlan
 from holdfast.config.settings import TrainerSettings
 from holdfast.errors import HoldfastError
@@ -53,21 +55,42 @@ class Update:
 
 
 class Learner:
-    def __init__(self, policy: Policy, settings: TrainerSettings, plan: BatchPlan, generator: torch.Generator):
+    def __init__(
+        self,
+        policy: Policy,
+        settings: TrainerSettings,
+        plan: BatchPlan,
+        generator: torch.Generator,
+        on_skipped: Callable[[float, dict[str, Tensor]], None] | None = None,
+    ):
+        """on_skipped hears of every gradient step that was not taken: its loss, and the minibatch that made it."""
         self.policy, self.settings, self.plan, self.generator = policy, settings, plan, generator
+        self._on_skipped = on_skipped
+        self._skipped_in_a_row = 0
         # In an order both families share: sums over weights then round alike.
         named = sorted(policy.named_parameters(), key=lambda item: shared_name(item[0]))
         self.params = {name: parameter for name, parameter in named if parameter.requires_grad}
         self.optimizer = torch.optim.Adam(self.params.values(), lr=settings.lr, eps=settings.adam_eps, fused=True)
         keeps_first = settings.l2_init > 0 or settings.weight_clip > 0
-        self.first_values = {n: p.detach().clone() for n, p in self.params.items()} if keeps_first else {}
-        scales = policy.weight_scales()
-        clip_scales = {name: clip for name, (clip, _) in scales.items()}
-        self.l2_scales = {name: l2 for name, (_, l2) in scales.items()}
-        self.weight_limits = (
-            weight_limits(self.first_values, settings.weight_clip, clip_scales) if settings.weight_clip else {}
-        )
+        self.l2_scales = {name: l2 for name, (_, l2) in policy.weight_scales().items()}
+        self._begin_from({n: p.detach().clone() for n, p in self.params.items()} if keeps_first else {})
         self._parts = [policy.part_of(name) for name in self.params]
+
+    def _begin_from(self, first_values: dict[str, Tensor]) -> None:
+        """The weights that L2-to-init pulls to and that clipping measures by."""
+        s = self.settings
+        self.first_values = first_values
+        clip_scales = {name: clip for name, (clip, _) in self.policy.weight_scales().items()}
+        self.weight_limits = weight_limits(first_values, s.weight_clip, clip_scales) if s.weight_clip else {}
+
+    def restore(
+        self, first_values: dict[str, Tensor], optimizer: Mapping[str, Tensor], facts: Mapping[str, Any]
+    ) -> None:
+        """Go on as the learner that `flatten_optimizer` saw; weights are the policy's to bring back."""
+        if first_values.keys() != self.first_values.keys():
+            raise CheckpointError("first: the first values of other weights than this policy has")
+        restore_optimizer(self.optimizer, optimizer, facts)
+        self._begin_from({name: x.to(self.params[name]) for name, x in first_values.items()})
 
     def update(self, experience: Experience, progress: float) -> Update:
         """Learn from one complete rollout; progress (0 to 1) of the run drives the schedules."""
@@ -84,6 +107,7 @@ class Learner:
         advantages, returns = self._advantages(outcomes, ratio)
         figures: dict[str, list[float]] = defaultdict(list)
         parity = sample = None
+        skipped = 0
         for epoch in range(s.update_epochs):
             if epoch and s.advantage == "vtrace":
                 advantages, returns = self._advantages(outcomes, ratio)
@@ -113,18 +137,24 @@ class Learner:
                 if s.l2_init:
                     loss = loss + s.l2_init * l2_to_init_loss(self.params, self.first_values, self.l2_scales)
                 norms = self._step(loss)
+                if norms is None:
+                    skipped += 1
+                    self._skip(float(loss.detach()), batch, start, batch_advantages)
+                    continue
+                self._skipped_in_a_row = 0
                 if s.advantage == "vtrace":
                     experience.write_back(ratio, ids, losses.ratio)
                 for name, value in (_loss_figures(losses) | norms).items():
                     figures[name].append(value)
             epoch_kl = figures["approx_kl"][-self.plan.minibatches :]
-            if s.target_kl and sum(epoch_kl) / len(epoch_kl) > s.target_kl:
+            if s.target_kl and epoch_kl and sum(epoch_kl) / len(epoch_kl) > s.target_kl:
                 break
         assert parity is not None
         assert sample is not None
         metrics = {name: sum(values) / len(values) for name, values in figures.items()}
         metrics["explained_variance"] = float(explained_variance(outcomes["values"][:-1], returns, valid))
         metrics["lr"] = lr
+        metrics["skipped"] = skipped
         return Update(metrics, parity, sample)
 
     def _advantages(self, outcomes: dict[str, Tensor], ratio: Tensor) -> tuple[Tensor, Tensor]:
@@ -170,8 +200,21 @@ class Learner:
             state = state_after(self.policy, arrivals, state, whole.actions[rows])
             experience.replace_start_states(k, state)
 
-    def _step(self, loss: Tensor) -> dict[str, float]:
-        """Gradient, its norms, clipping, one step of Adam."""
+    def _skip(self, loss: float, batch: Segments, start: State, advantages: Tensor) -> None:
+        """A step that was not taken is told; too many of them one after another end the run."""
+        self._skipped_in_a_row += 1
+        if self._on_skipped is not None:
+            tensors = {**batch.arrivals, **{f"start_state_{i}": leaf for i, leaf in enumerate(start)}}
+            tensors |= {keys.ACTIONS: batch.actions, keys.LOG_PROB: batch.log_prob, keys.VALUES: batch.values}
+            self._on_skipped(loss, {**tensors, "valid": batch.valid, "advantages": advantages})
+        if self._skipped_in_a_row > self.settings.skipped_updates:
+            raise HoldfastError(
+                f"the gradient was not finite {self._skipped_in_a_row} times in a row (loss {loss:.4g}); none of these "
+                "steps was taken.\nA smaller trainer.lr or trainer.max_grad_norm usually helps; the last checkpoint is intact."
+            )
+
+    def _step(self, loss: Tensor) -> dict[str, float] | None:
+        """Gradient, its norms, clipping, one step of Adam; None, and no step, where the gradient is not finite."""
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         grads, parts = [], []
@@ -185,10 +228,7 @@ class Learner:
             by_part[part] += square
         norm = sum(by_part.values()) ** 0.5
         if not norm < float("inf"):
-            raise HoldfastError(
-                f"the gradient is not finite (loss {float(loss.detach()):.4g}): this update was not applied.\n"
-                "A smaller trainer.lr or trainer.max_grad_norm usually helps; the last checkpoint is intact."
-            )
+            return None
         if self.settings.max_grad_norm and norm > self.settings.max_grad_norm:
             torch._foreach_mul_(grads, self.settings.max_grad_norm / (norm + 1e-6))  # pyright: ignore[reportPrivateImportUsage]
         self.optimizer.step()

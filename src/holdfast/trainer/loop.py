@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import sys
+import random
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import psutil
 import torch
+from torch import Tensor
 
-from holdfast.checkpoint import flatten_optimizer, save_checkpoint
+from holdfast.checkpoint import Checkpoint
 from holdfast.config.batches import BatchPlan, plan_batches
 from holdfast.config.settings import Settings
 from holdfast.envs import World, describe, make_world
@@ -21,13 +23,17 @@ from holdfast.policies import MettaAgent, Policy
 from holdfast.ppo import Experience
 from holdfast.recurrence import keep_freed_memory
 from holdfast.rollout import Collector, Rollout, check_experience_spec
+from holdfast.runs import RunFolder, find_past
 from holdfast.spec import WorldSpec, keys
 from holdfast.trainer.learner import Learner, Update
 from holdfast.trainer.progress import make_progress
-from holdfast.trainer.run_folder import RunFolder, check_run
+from holdfast.trainer.resume import begin, find_saved, restore_agent, updates_of
+from holdfast.trainer.saver import Saver
 from holdfast.trainer.shapes import describe_update
+from holdfast.trainer.signals import Stopped, StopSignals
 from holdfast.trainer.sinks import check_sinks, make_sinks
-from holdfast.trainer.start import audit_first, make_agent
+from holdfast.trainer.snapshot import take_snapshot
+from holdfast.trainer.start import audit_first, make_agent, say
 from holdfast.trainer.watch import Watch
 from holdfast.trainer.weights import weight_figures
 
@@ -42,46 +48,61 @@ class TrainResult:
 
 
 def train(settings: Settings) -> TrainResult:
-    """Train as the settings say. Whatever can be refused is refused before a worker or a file exists."""
+    """Train as the settings say; go on with a run that exists. Whatever can be refused is refused before a worker or a file exists."""
     spec = describe(settings.env)
     plan = plan_batches(settings.trainer, settings.env.num_envs * spec.agents_per_env)
     check_sinks(settings)
-    check_run(settings)
-    _set_up_torch(settings)
-    agent = make_agent(settings, spec).to(settings.device)
+    past = find_past(settings)
+    saved = find_saved(past) if past else None
+    _set_up(settings)
+    agent = (make_agent(settings, spec) if saved is None else restore_agent(settings, spec, saved)).to(settings.device)
     policy = agent.policy
     audit_first(settings)
     policy.sampling.generator = torch.Generator(settings.device).manual_seed(settings.seed)
     check_experience_spec(policy)
     torch.set_num_threads(settings.trainer.threads or threads_that_pay(policy, plan))
+    signals = StopSignals()
     with (
+        signals.listening(),
         make_world(settings.env, settings.trainer.num_workers) as world,
-        RunFolder.create(settings) as run,
+        RunFolder.create(settings) if past is None else RunFolder.reopen(past.path, settings, updates_of(saved)) as run,
     ):
         try:
-            summary = _train(settings, spec, plan, agent, world, run)
-        except KeyboardInterrupt:
-            print(f"Stopped. Metrics and checkpoints so far are in {run.path}.", file=sys.stderr)
+            summary = _train(settings, spec, plan, agent, world, run, saved, signals)
+        except Stopped:
+            word = f"run={run.path.name}" + (f" runs_dir={settings.runs_dir}" if settings.runs_dir != "runs" else "")
+            say(f"Stopped. The run is saved; `holdfast train {word}` goes on with it.")
             raise
     return TrainResult(run.path, summary)
 
 
 def _train(
-    settings: Settings, spec: WorldSpec, plan: BatchPlan, agent: MettaAgent, world: World, run: RunFolder
+    settings: Settings,
+    spec: WorldSpec,
+    plan: BatchPlan,
+    agent: MettaAgent,
+    world: World,
+    run: RunFolder,
+    saved: Checkpoint | None,
+    signals: StopSignals,
 ) -> dict[str, Any]:
     trainer, policy = settings.trainer, agent.policy
     experience = make_experience(settings, policy, plan, world.num_slots)
     collector = Collector(world, policy, experience, trainer.reset_memory_each_rollout)
-    learner = Learner(policy, trainer, plan, torch.Generator().manual_seed(settings.seed))
+    generator = torch.Generator().manual_seed(settings.seed)
+    learner = Learner(policy, trainer, plan, generator, on_skipped=lambda *bad: skipped.append(bad))
+    skipped: list[tuple[float, dict[str, Tensor]]] = []
     watch = Watch(settings)
     total = plan.updates * plan.batch_size
     title = f"{run.path.name}  {spec.name}  {settings.policy.agent_word}  seed {settings.seed}"
-    process, began, worst_parity = psutil.Process(), perf_counter(), 0.0
-    collector.start(settings.seed)
+    facts = begin(saved, settings, plan.updates, agent, learner, collector)
+    process, began = psutil.Process(), perf_counter() - facts["wall_s"]
     with ExitStack() as stack:
-        sinks = [stack.enter_context(closing(sink)) for sink in make_sinks(settings, run.path)]
+        sinks = [stack.enter_context(closing(s)) for s in make_sinks(settings, run.path, facts["agent_steps"])]
         progress = stack.enter_context(make_progress(settings.progress, title, total))
-        for update in range(1, plan.updates + 1):
+        saver = Saver(run, agent, settings, signals, progress.message)
+        stack.enter_context(saver)
+        for update in range(facts["update"] + 1, plan.updates + 1):
             update_began = perf_counter()
             rollout = collector.collect()
             learned = learner.update(experience, progress=(update - 1) / plan.updates)
@@ -98,36 +119,32 @@ def _train(
             }
             if trainer.weight_metrics_interval and update % trainer.weight_metrics_interval == 0:
                 metrics |= weight_figures(policy)
-            worst_parity = max(worst_parity, learned.parity.max_log_ratio)
-            run.log_metrics(metrics)
+            facts |= {key: metrics[key] for key in ("agent_steps", "wall_s", "episode_return")}
+            facts["worst_parity"] = max(facts["worst_parity"], learned.parity.max_log_ratio)
+            with signals.held():  # a line and the snapshot it belongs to
+                saver.log(metrics)
+                saver.offer(take_snapshot(update, agent, learner, collector, facts))
             for sink in sinks:
                 sink.log(metrics, metrics["agent_steps"])
-            for warning in watch.look(learned.parity, metrics):
+            for warning in [*saver.keep_skipped(update, skipped), *watch.look(learned.parity, metrics)]:
                 progress.message(warning)
             if update == 1 and settings.debug.shapes:
                 for line in describe_update(policy, experience, learned):
                     progress.message(line)
             progress.update(metrics)
             if update == plan.updates or (trainer.checkpoint_interval and update % trainer.checkpoint_interval == 0):
-                save(
-                    run.checkpoints,
-                    agent,
-                    learner,
-                    collector,
-                    settings,
-                    update,
-                    metrics["agent_steps"],
-                )
-    wall_s = perf_counter() - began
+                saver.write(last=update == plan.updates)
     summary = {
-        "agent_steps": total,
-        "updates": plan.updates,
-        "wall_s": wall_s,
-        "sps": total / wall_s,
+        "agent_steps": facts["agent_steps"],
+        "updates": max(plan.updates, facts["update"]),
+        "wall_s": facts["wall_s"],
+        "sps": facts["agent_steps"] / max(facts["wall_s"], 1e-9),
         "episode_return_mean": collector.episodes.mean_return,
         "episode_length_mean": collector.episodes.mean_length,
         "episodes": collector.episodes.count,
-        "parity_max_abs_logratio": worst_parity,
+        "parity_max_abs_logratio": facts["worst_parity"],
+        "resumed": facts["resumed"],
+        "exact": facts["exact"],
     }
     run.write_summary(summary)
     return summary
@@ -162,38 +179,6 @@ def absorb_observations(policy: Policy, experience: Experience) -> None:
     policy.absorb(experience.whole().arrivals[keys.OBS].flatten(0, 1))
 
 
-def save(
-    folder: Path,
-    agent: MettaAgent,
-    learner: Learner,
-    collector: Collector,
-    settings: Settings,
-    update: int,
-    agent_steps: int,
-) -> Path:
-    """The policy, for evaluation; optimiser, memory and random generators beside it, the larger part of a run's state."""
-    optimizer, optimizer_facts = flatten_optimizer(learner.optimizer)
-    policy = agent.policy
-    generator = policy.sampling.generator
-    assert generator is not None
-    tensors = {
-        "policy": {name: x.detach().contiguous() for name, x in policy.state_dict().items()},
-        "optimizer": optimizer,
-        "memory": {f"leaf_{i}": leaf.contiguous() for i, leaf in enumerate(policy.get_memory())},
-        "rng": {"sampling": generator.get_state(), "minibatches": learner.generator.get_state()},
-    }
-    facts = {
-        "update": update,
-        "agent_steps": agent_steps,
-        "episodes": collector.episodes.count,
-        "world": agent.built_for.to_json(),
-        "policy": settings.policy.model_dump(mode="json"),
-        "agent": agent.facts(),
-        "optimizer": optimizer_facts,
-    }
-    return save_checkpoint(folder, f"{update:08d}", tensors, facts)
-
-
 def _figures(collector: Collector, rollout: Rollout, learned: Update, seconds: float) -> dict[str, float | None]:
     return {
         "episode_return": collector.episodes.mean_return,
@@ -210,7 +195,7 @@ def _figures(collector: Collector, rollout: Rollout, learned: Update, seconds: f
     }
 
 
-def _set_up_torch(settings: Settings) -> None:
+def _set_up(settings: Settings) -> None:
     try:
         torch.empty(0, device=settings.device)
         torch.Generator(settings.device)
@@ -224,3 +209,6 @@ def _set_up_torch(settings: Settings) -> None:
     # whatever ran before in this process.
     torch.set_num_threads(1)
     torch.manual_seed(settings.seed)
+    # for whatever in a world or a policy of a user's own draws from them
+    random.seed(settings.seed)
+    np.random.seed(settings.seed)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from holdfast.config import Settings
 from holdfast.errors import HoldfastError, SettingsError
@@ -38,12 +39,12 @@ def check_sinks(settings: Settings) -> None:
         _import("wandb", "init", "wandb", settings.wandb)
 
 
-def make_sinks(settings: Settings, run: Path) -> list[Sink]:
-    """The sinks the settings ask for, writing into the run folder."""
+def make_sinks(settings: Settings, run: Path, done_steps: int = 0) -> list[Sink]:
+    """The sinks the settings ask for, writing into the run folder. done_steps: a run goes on from there."""
     check_sinks(settings)
     sinks: list[Sink] = []
     if settings.tensorboard == "on":
-        sinks.append(TensorBoard(run))
+        sinks.append(TensorBoard(run, done_steps))
     if settings.wandb != "off":
         sinks.append(WandB(settings, run))
     return sinks
@@ -60,9 +61,10 @@ class Sink(ABC):
 
 
 class TensorBoard(Sink):
-    def __init__(self, run: Path):
+    def __init__(self, run: Path, done_steps: int = 0):
         writer = _import("torch.utils.tensorboard", "SummaryWriter", "tensorboard", "on")
-        self._writer = writer(log_dir=str(run / "tensorboard"))
+        # what an ended process logged past its last checkpoint is not shown
+        self._writer = writer(log_dir=str(run / "tensorboard"), purge_step=done_steps + 1 if done_steps else None)
 
     def log(self, metrics: Mapping[str, Any], step: int) -> None:
         for name, value in _figures(metrics).items():
@@ -79,6 +81,8 @@ class WandB(Sink):
             self._run = init(
                 project="holdfast",
                 name=run.name,
+                id=_wandb_id(run),
+                resume="allow",
                 dir=str(run),
                 config=settings.model_dump(mode="json"),
                 mode="offline" if settings.wandb == "offline" else "online",
@@ -96,6 +100,16 @@ class WandB(Sink):
 
     def close(self) -> None:
         self._run.finish()
+
+
+def _wandb_id(run: Path) -> str:
+    """The same for a run that goes on; another one for another run of the same name."""
+    file = run / "wandb-id"
+    try:
+        return file.read_text().strip()
+    except FileNotFoundError:
+        file.write_text(f"{uuid4().hex[:12]}\n")
+        return _wandb_id(run)
 
 
 def _figures(metrics: Mapping[str, Any]) -> dict[str, float]:

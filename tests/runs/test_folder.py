@@ -10,7 +10,7 @@ import torch
 from holdfast.checkpoint import save_checkpoint
 from holdfast.config import load_run_settings, load_settings
 from holdfast.errors import HoldfastError, SettingsError
-from holdfast.trainer.run_folder import RunFolder, check_run, read_metrics
+from holdfast.runs import RunFolder, find_past, read_metrics
 
 
 def settings(tmp_path, *words):
@@ -50,14 +50,12 @@ def test_an_existing_run_is_refused_and_untouched(tmp_path, left):
         (folder / left).write_text('{"agent_steps": 1}\n')
     else:
         save_checkpoint(folder / left, "1", {}, {})
-    for refuse in (check_run, RunFolder.create):
-        with pytest.raises(SettingsError) as error:
-            refuse(settings(tmp_path, "run=demo"))
-        message = str(error.value)
-        assert "run=demo" in message
-        assert str(folder) in message
-        assert "another run=NAME, or delete" in message
-        assert "resum" not in message.lower()
+    with pytest.raises(SettingsError) as error:
+        RunFolder.create(settings(tmp_path, "run=demo"))
+    message = str(error.value)
+    assert "run=demo" in message
+    assert str(folder) in message
+    assert "another run=NAME, or delete" in message
     assert [p.name for p in folder.iterdir()] == [left]
 
 
@@ -71,7 +69,7 @@ def test_a_file_in_the_way(tmp_path):
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "demo").write_text("x")
     with pytest.raises(SettingsError, match="is a file"):
-        RunFolder.create(settings(tmp_path, "run=demo"))
+        find_past(settings(tmp_path, "run=demo"))
 
 
 @pytest.mark.parametrize("word", ["run=demo", "seed=1"])
@@ -111,7 +109,7 @@ def test_of_two_runs_started_together_one_wins(tmp_path):
     for thread in threads:
         thread.join()
     assert sum(isinstance(outcome, RunFolder) for outcome in outcomes) == 1
-    assert all("already holds a run" in str(o) for o in outcomes if isinstance(o, SettingsError))
+    assert all("is in use by process" in str(o) for o in outcomes if isinstance(o, SettingsError))
     assert load_run_settings(tmp_path / "runs" / "demo" / "config.yaml") == given
 
 
@@ -166,7 +164,7 @@ def test_a_disk_full_while_logging_leaves_whole_lines(tmp_path):
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         assert read_metrics(run.path) == [{"agent_steps": 1}]
         run.log_metrics({"agent_steps": 3})
-    assert (run.path / "metrics.jsonl").read_text() == '{"agent_steps": 1}\n{"agent_steps": 3}\n'
+    assert [row["agent_steps"] for row in read_metrics(run.path)] == [1, 2, 3]
 
 
 def test_a_line_cut_by_a_crash_is_left_out_and_a_broken_one_is_named(tmp_path):
@@ -227,3 +225,56 @@ def test_files_of_others_are_never_removed(tmp_path):
         with pytest.raises(ZeroDivisionError), RunFolder.create(settings(tmp_path, "run=demo")):
             raise ZeroDivisionError
     assert [p.name for p in folder.iterdir()] == ["notes.txt"]
+
+
+def reopened(tmp_path, updates):
+    given = settings(tmp_path, "run=demo")
+    return RunFolder.reopen(tmp_path / "runs" / "demo", given, updates)
+
+
+def begun(tmp_path, rows=5):
+    with RunFolder.create(settings(tmp_path, "run=demo")) as run:
+        for update in range(1, rows + 1):
+            run.log_metrics({"update": update})
+        run.write_summary({"updates": rows})
+    return run.path
+
+
+@pytest.mark.parametrize("updates", [0, 1, 4, 5])
+def test_a_run_that_goes_on_has_every_line_once(tmp_path, updates):
+    path = begun(tmp_path)
+    with (path / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"update": 6, "cut by a cr')
+    with reopened(tmp_path, updates) as run:
+        assert not (path / "summary.json").exists()  # of a run that was finished, and is not any more
+        run.log_metrics({"update": updates + 1})
+    assert [row["update"] for row in read_metrics(path)] == list(range(1, updates + 2))
+
+
+def test_a_run_whose_metrics_are_gone_does_not_go_on(tmp_path):
+    path = begun(tmp_path)
+    for lines in ("", '{"update": 1}\n{"update": 3}\n'):
+        (path / "metrics.jsonl").write_text(lines)
+        with pytest.raises(HoldfastError, match="lines of updates 1 to 3 are not all there"):
+            reopened(tmp_path, 3)
+        assert (path / "metrics.jsonl").read_text() == lines
+    assert not (path / "lock").exists()
+
+
+def test_lines_that_could_not_be_written_come_before_the_next(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with RunFolder.create(settings(tmp_path, "run=demo")) as run:
+        run.log_metrics({"update": 1})
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (20, hard))
+            for update in (2, 3):
+                with pytest.raises(HoldfastError, match=r"metrics.jsonl: cannot be written"):
+                    run.log_metrics({"update": update})
+            with pytest.raises(HoldfastError, match="2 lines could not be written yet"):
+                run.sync_metrics()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert read_metrics(run.path) == [{"update": 1}]
+        run.log_metrics({"update": 4})
+        run.sync_metrics()
+        assert [row["update"] for row in read_metrics(run.path)] == [1, 2, 3, 4]

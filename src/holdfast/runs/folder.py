@@ -8,15 +8,16 @@ import math
 import os
 import re
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from holdfast.checkpoint.files import reason_of, replace_durably
 from holdfast.config import Settings, settings_to_yaml
 from holdfast.errors import HoldfastError, SettingsError
+from holdfast.runs.files import reason_of, replace_durably
+from holdfast.runs.lock import RunLock
 
 CONFIG = "config.yaml"
 METRICS = "metrics.jsonl"
@@ -25,49 +26,89 @@ CHECKPOINTS = "checkpoints"
 
 
 class RunFolder:
-    """The folder of a run in progress, with one writer: this object."""
+    """The folder of a run in progress, with one writer: this object, which holds its lock."""
 
-    def __init__(self, path: Path, metrics: io.FileIO):
+    def __init__(self, path: Path, lock: RunLock):
         self.path = path
         self.checkpoints = path / CHECKPOINTS
-        self._metrics = metrics
+        self._lock = lock
+        self._metrics = io.FileIO(path / METRICS, "a+")
+        self._unwritten: list[bytes] = []
 
     @classmethod
     def create(cls, settings: Settings) -> RunFolder:
         """Make runs_dir/run and write config.yaml, with the run's real name, into it."""
-        check_run(settings)
-        try:
+        with _telling_where(settings):
             path = _make_folder(settings)
+            lock = RunLock.take(path)
             try:
-                # exclusive: of two runs started at the same moment under one name, the second stops here
-                run = cls(path, io.FileIO(path / METRICS, "x"))
-            except FileExistsError:
-                raise _exists(path) from None
+                if has_begun(path):  # by another that had the lock before us
+                    raise SettingsError(
+                        f"run={path.name}: {path} already holds a run.\nChoose another run=NAME, or delete that folder."
+                    )
+                run = cls(path, lock)
+            except BaseException:
+                lock.release()
+                raise
             try:
-                named = settings.model_copy(update={"run": path.name})
-                replace_durably(path / CONFIG, settings_to_yaml(named).encode())
+                run._write_config(settings)
             except BaseException:
                 run.close()
                 run._remove_if_empty()
                 raise
-        except OSError as error:
-            raise SettingsError(
-                f"runs_dir={settings.runs_dir}: cannot write there: {reason_of(error)}.\n"
-                "Choose another folder with runs_dir=PATH."
-            ) from error
+        return run
+
+    @classmethod
+    def reopen(cls, path: Path, settings: Settings, updates: int) -> RunFolder:
+        """Go on with a run that did `updates` updates: what its metrics say of later ones is forgotten."""
+        with _telling_where(settings):
+            lock = RunLock.take(path)
+            try:
+                run = cls(path, lock)
+                run._cut_metrics(updates)
+                run._write_config(settings)
+                (path / SUMMARY).unlink(missing_ok=True)
+            except BaseException:
+                lock.release()
+                raise
         return run
 
     def log_metrics(self, row: Mapping[str, Any]) -> None:
-        """Append one line. It is in the file when this returns, whole."""
-        line = (json.dumps(_plain(row), allow_nan=False) + "\n").encode()
+        """Append one line; whole, or not at all. A line that could not be written goes before the next one."""
+        self._unwritten.append((json.dumps(_plain(row), allow_nan=False) + "\n").encode())
+        data = b"".join(self._unwritten)
         start = self._metrics.seek(0, io.SEEK_END)
         try:
-            written = self._metrics.write(line)
-            if written != len(line):
+            written = self._metrics.write(data)
+            if written != len(data):
                 raise OSError("the disk took only a part of a line")
         except OSError as error:
             self._metrics.truncate(start)
             raise HoldfastError(f"{self.path / METRICS}: cannot be written: {reason_of(error)}") from error
+        self._unwritten.clear()
+
+    def sync_metrics(self) -> None:
+        """Wait until the disk has every line: a checkpoint must not know of updates that the metrics do not."""
+        if self._unwritten:
+            raise HoldfastError(f"{self.path / METRICS}: {len(self._unwritten)} lines could not be written yet")
+        os.fsync(self._metrics.fileno())
+
+    def _cut_metrics(self, updates: int) -> None:
+        """Leave the lines of updates 1 to `updates`, each of which has to be there."""
+        rows = read_metrics(self.path)[:updates]
+        if [row.get("update") for row in rows] != list(range(1, updates + 1)):
+            raise HoldfastError(
+                f"{self.path / METRICS}: the lines of updates 1 to {updates} are not all there, so the run cannot go on.\n"
+                "Put the file back, or delete checkpoints until those that are left have their lines."
+            )
+        self._metrics.seek(0)
+        end = sum(len(line) + 1 for line in self._metrics.readall().split(b"\n")[:updates])
+        self._metrics.truncate(end)
+        os.fsync(self._metrics.fileno())
+
+    def _write_config(self, settings: Settings) -> None:
+        named = settings.model_copy(update={"run": self.path.name})
+        replace_durably(self.path / CONFIG, settings_to_yaml(named).encode())
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json; a reader sees the old one or the new one, never a part."""
@@ -80,6 +121,7 @@ class RunFolder:
 
     def close(self) -> None:
         self._metrics.close()
+        self._lock.release()
 
     def __enter__(self) -> RunFolder:
         return self
@@ -94,21 +136,22 @@ class RunFolder:
     def _remove_if_empty(self) -> None:
         """A run that failed before its first row leaves nothing: its name is free for the next try."""
         with suppress(OSError):
-            if (self.path / METRICS).stat().st_size == 0 and not self.checkpoints.exists():
-                (self.path / METRICS).unlink()
+            if not has_begun(self.path):
+                (self.path / METRICS).unlink(missing_ok=True)
                 (self.path / CONFIG).unlink(missing_ok=True)
                 self.path.rmdir()  # unless somebody else's files are in it
 
 
-def check_run(settings: Settings) -> None:
-    """Refuse a run name that is taken. Touches nothing, so it can come before worlds and workers."""
-    if not settings.run:
-        return
-    path = _runs(settings) / settings.run
-    if path.exists() and not path.is_dir():
-        raise SettingsError(f"run={settings.run}: {path} is a file, a run is a folder. Choose another run=NAME.")
-    if (path / METRICS).exists() or (path / CHECKPOINTS).exists():
-        raise _exists(path)
+def runs_folder(settings: Settings) -> Path:
+    return Path(os.path.expanduser(settings.runs_dir))  # unlike Path.expanduser, an unknown ~user passes as it is
+
+
+def has_begun(path: Path) -> bool:
+    """Whether this folder holds a run: something was measured or saved."""
+    try:
+        return (path / METRICS).stat().st_size > 0 or (path / CHECKPOINTS).exists()
+    except FileNotFoundError:
+        return (path / CHECKPOINTS).exists()
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
@@ -130,12 +173,19 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _runs(settings: Settings) -> Path:
-    return Path(os.path.expanduser(settings.runs_dir))  # unlike Path.expanduser, an unknown ~user passes as it is
+@contextmanager
+def _telling_where(settings: Settings) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SettingsError(
+            f"runs_dir={settings.runs_dir}: cannot write there: {reason_of(error)}.\n"
+            "Choose another folder with runs_dir=PATH."
+        ) from error
 
 
 def _make_folder(settings: Settings) -> Path:
-    runs = _runs(settings)
+    runs = runs_folder(settings)
     if settings.run:
         path = runs / settings.run
         path.mkdir(parents=True, exist_ok=True)
@@ -151,12 +201,6 @@ def _make_folder(settings: Settings) -> Path:
             return path
         except FileExistsError:
             count += 1
-
-
-def _exists(path: Path) -> SettingsError:
-    return SettingsError(
-        f"run={path.name}: {path} already holds a run.\nChoose another run=NAME, or delete that folder."
-    )
 
 
 def _plain(value: Any) -> Any:

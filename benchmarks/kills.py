@@ -1,0 +1,191 @@
+"""`make kills`: a run is killed with SIGKILL at many points of its progress and continued each time.
+
+The final checkpoint (weights, optimiser, memory, random generators, worlds) and every line of the metrics, timing aside, have
+to be those of a run that nobody touched. Points are counted events, not times: the n-th step of the worlds, the n-th gradient
+step, the n-th file opened, synced, renamed or removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from holdfast.checkpoint import list_checkpoints, load_checkpoint
+from holdfast.config import load_settings
+from holdfast.envs import World, describe
+from holdfast.rollout import Collector
+from holdfast.runs import RunFolder, read_metrics
+from holdfast.trainer import learner, train
+
+TIMING = ("wall_s", "sps", "rss_mb", "share_world", "share_inference", "share_learning")
+FILE_EVENTS = {"open": "open", "os.rename": "rename", "os.remove": "remove", "os.rmdir": "remove", "os.mkdir": "mkdir"}
+SMALL = ["trainer.checkpoint_interval=2", "trainer.keep.last=1", "progress=off"]
+RUNS = {
+    "cartpole": [
+        "settings=cartpole_no_velocity",
+        "env.num_envs=8",
+        "trainer.batch_size=256",
+        "trainer.minibatch_size=128",
+        "trainer.total_timesteps=2560",
+    ],
+    "memory": [
+        "settings=memory",
+        "env.num_envs=2",
+        "trainer.batch_size=512",
+        "trainer.minibatch_size=256",
+        "trainer.total_timesteps=3072",
+    ],
+    "workers": [
+        "settings=pendulum_no_velocity",
+        "env.num_envs=4",
+        "trainer.batch_size=128",
+        "trainer.minibatch_size=64",
+        "trainer.num_workers=2",
+        "trainer.total_timesteps=1280",
+    ],
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--points", type=int, default=50, help="kills in all, spread over the runs")
+    parser.add_argument("--seed", type=int, default=0, help="of the choice of points")
+    parser.add_argument("runs", nargs="*", choices=[[], *RUNS], help="all by default")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    names = options.runs or list(RUNS)
+    shares = [options.points * (i + 1) // len(names) - options.points * i // len(names) for i in range(len(names))]
+    survived = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for name, points in zip(names, shares, strict=True):
+            survived += try_run(name, points, Path(folder), random.Random(options.seed))
+    print(f"{survived} of {options.points} kills survived: continued runs identical to untouched ones")
+    raise SystemExit(0 if survived == options.points else 1)
+
+
+def try_run(name: str, points: int, folder: Path, rng: random.Random) -> int:
+    words = [*RUNS[name], *SMALL, f"runs_dir={folder}"]
+    describe(load_settings(words).env)  # imports the world once for all children
+    counts_file = folder / f"{name}.json"
+    code = in_child(lambda: run_counting(words, f"{name}-untouched", counts_file))
+    assert code == 0, f"the untouched run of {name} failed"
+    wanted, counts = digest(folder / f"{name}-untouched"), json.loads(counts_file.read_text())
+    survived = 0
+    for number, (event, nth) in enumerate(choose(counts, points, rng)):
+        run = f"{name}-{number}"
+        killed = in_child(lambda run=run, event=event, nth=nth: run_killed(words, run, event, nth))
+        began = time.perf_counter()
+        continued = in_child(lambda run=run: train(load_settings([*words, f"run={run}"])))
+        seconds = time.perf_counter() - began
+        trouble = [] if (killed, continued) == (-signal.SIGKILL, 0) else [f"exit codes {killed}, {continued}"]
+        if not trouble:
+            found = digest(folder / run)
+            trouble += [f"{part} differs" for part in wanted if found.get(part) != wanted[part]]
+        trouble += [f"{p.name} is left" for p in (folder / run).rglob("*") if p.name[0] == "." or p.name == "lock"]
+        survived += not trouble
+        verdict = ", ".join(trouble) or "identical"
+        print(
+            f"{name}: killed at {event} {nth} of {counts[event]}, continued in {seconds:.1f} s: {verdict}", flush=True
+        )
+    return survived
+
+
+def choose(counts: dict[str, int], points: int, rng: random.Random) -> list[tuple[str, int]]:
+    """Every kind of event in turn, at a random one of its occurrences."""
+    kinds = sorted(counts)
+    return [(kind, rng.randint(1, counts[kind])) for kind in (kinds[i % len(kinds)] for i in range(points))]
+
+
+def in_child(work: Callable[[], Any]) -> int:
+    """Exit code of a forked process that does this; minus the signal's number if one ended it."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2 if "HOLDFAST_VERBOSE" not in os.environ else 1)
+            work()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def on_events(happened: Callable[[str], None]) -> None:
+    """Call back at every point of a run's progress that has a name, from here on in this process."""
+
+    def before(owner: Any, name: str, event: str, after: bool = False) -> None:
+        original = getattr(owner, name)
+
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            happened(event)
+            result = original(*args, **kwargs)
+            if after:
+                happened(f"after {event}")
+            return result
+
+        setattr(owner, name, wrapped)
+
+    before(World, "step", "step of the worlds", after=True)
+    before(learner.Learner, "_step", "gradient step", after=True)
+    before(Collector, "collect", "rollout", after=True)
+    before(RunFolder, "log_metrics", "line of metrics", after=True)
+    before(os, "fsync", "fsync", after=True)
+    before(os, "rename", "rename", after=True)
+    sys.addaudithook(lambda event, args: happened(FILE_EVENTS[event]) if event in FILE_EVENTS else None)
+
+
+def run_counting(words: list[str], run: str, file: Path) -> None:
+    counts: Counter[str] = Counter()
+    settings = load_settings([*words, f"run={run}"])
+    on_events(lambda event: counts.update([event]))
+    train(settings)
+    file.write_text(json.dumps({event: count for event, count in counts.items() if event not in ("open", "mkdir")}))
+
+
+def run_killed(words: list[str], run: str, event: str, nth: int) -> None:
+    left = nth
+
+    def happened(which: str) -> None:
+        nonlocal left
+        left -= which == event
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    settings = load_settings([*words, f"run={run}"])
+    on_events(happened)
+    train(settings)
+
+
+def digest(run: Path) -> dict[str, str]:
+    """Of each part of the newest checkpoint, and of the metrics."""
+    saved = load_checkpoint(list_checkpoints(run / "checkpoints")[-1])
+    parts = {
+        group: hashlib.sha256(
+            b"".join(k.encode() + x.numpy().tobytes() for k, x in sorted(members.items()))
+        ).hexdigest()
+        for group, members in saved.tensors.items()
+    }
+    rows = [{key: value for key, value in row.items() if key not in TIMING} for row in read_metrics(run)]
+    facts = {key: saved.facts[key] for key in ("update", "episodes", "world_steps", "optimizer", "rng", "worst_parity")}
+    return {**parts, "metrics": json.dumps(rows), "facts": json.dumps(facts)}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""Whether a world can be brought back to where it stood: an episode must depend on its seed and its actions alone."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from holdfast.config.settings import EnvSettings, GymVectorEnv
+from holdfast.envs.make import build
+from holdfast.envs.world import Standing, World
+from holdfast.errors import HoldfastError
+from holdfast.spec import ActionSpec, BoxActions, DiscreteActions
+
+STEPS = 20
+
+
+def why_not_replayable(settings: EnvSettings) -> str | None:
+    """The reason in one line, or None. Plays a few steps of one environment, twice: once with an episode before them."""
+    if isinstance(settings, GymVectorEnv):
+        return f"{settings.name}: a vector environment draws its episodes from one generator, so they cannot be lived again."
+    if not settings.name.partition(":")[1]:
+        return None  # ours
+    try:
+        with build(settings, range(1)) as used, build(settings, range(1)) as fresh:
+            _play(used, 0)
+            if _play(used, 1) != _play(fresh, 1):
+                return f"{settings.name}: the same seed and actions do not give the same episode twice."
+    except HoldfastError as error:
+        return f"{settings.name}: whether an episode can be lived again is not known, because it failed: {error}"
+    return None
+
+
+def _play(world: World, episode: int) -> list[bytes]:
+    """Everything the first steps of an episode show to one who draws legal actions with a seed."""
+    b, rng = world.buffers, np.random.default_rng(0)
+    world.stand(Standing.at_the_start(0, world.world_spec, np.array([episode])))
+    seen = [b.obs.tobytes()]
+    for _ in range(STEPS):
+        world.step(np.stack([_legal_action(world.world_spec.actions, mask, rng) for mask in b.action_mask]))
+        seen += [x.tobytes() for x in (b.obs, b.rewards, b.terminated, b.truncated)]
+        if b.episode[0] != episode:
+            break
+    return seen
+
+
+def _legal_action(spec: ActionSpec, mask: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    if isinstance(spec, BoxActions):
+        return rng.uniform(np.maximum(spec.low, -1.0), np.minimum(spec.high, 1.0)).astype(np.float32)
+    sizes = (len(spec.names),) if isinstance(spec, DiscreteActions) else spec.sizes
+    legal = np.split(mask, np.cumsum(sizes)[:-1]) if mask.size else [np.ones(size, bool) for size in sizes]
+    return np.array([rng.choice(np.flatnonzero(choices)) for choices in legal]).reshape(spec.shape)

@@ -1,0 +1,81 @@
+"""What was done in the present episode of every environment, so that it can be lived again."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from holdfast.envs import Standing
+from holdfast.spec import BoxActions, DiscreteActions, WorldSpec
+
+MOST_BYTES = 2**28  # of one log; an episode that never ends would otherwise fill the memory
+
+
+class ActionLog:
+    """Rows of actions of all slots, back to the beginning of the longest present episode.
+
+    An environment's first row in the log is where its episode began; rows before all of those are overwritten.
+    """
+
+    def __init__(self, spec: WorldSpec, num_envs: int, most_bytes: int = MOST_BYTES):
+        self._spec, self._num_envs = spec, num_envs
+        row = (num_envs, spec.agents_per_env, *spec.actions.shape)
+        self._rows = np.zeros((64, *row), _smallest_dtype(spec))
+        self._most_rows = max(64, most_bytes // self._rows[0].nbytes)
+        self._end = 0
+        self._began = np.zeros(num_envs, np.int64)
+        self._episodes = np.zeros(num_envs, np.int64)
+
+    def start(self, standing: Standing) -> None:
+        """Go on from where a world stands."""
+        self._end = int(standing.lengths.max(initial=0))
+        if self._end > len(self._rows):
+            self._rows = np.zeros((2 * self._end, *self._rows.shape[1:]), self._rows.dtype)
+        self._began[:] = self._end - standing.lengths
+        self._episodes[:] = standing.episodes
+        for env, (_, actions) in enumerate(standing.lives()):
+            self._rows[self._end - len(actions) : self._end, env] = actions
+
+    def add(self, actions: np.ndarray, episode: np.ndarray) -> None:
+        """One step of every slot: actions [slots, ...], and the episodes [slots] the answers belong to."""
+        if self._end == len(self._rows):
+            self._make_room()
+        self._rows[self._end] = actions.reshape(self._rows[0].shape)
+        self._end += 1
+        episode = episode[:: self._spec.agents_per_env]
+        changed = episode != self._episodes
+        if changed.any():
+            self._began[changed] = self._end
+            self._episodes[changed] = episode[changed]
+
+    def standing(self, seed: int, steps: int) -> Standing | None:
+        """Where every environment stands; None if an episode has been too long to keep."""
+        if self._began.min() < 0:
+            return None
+        pieces = [self._rows[began : self._end, env] for env, began in enumerate(self._began.tolist())]
+        actions = np.concatenate(pieces).astype(self._spec.actions.dtype)
+        return Standing(seed, steps, self._episodes.copy(), self._end - self._began, actions)
+
+    def _make_room(self) -> None:
+        """Let go of what no present episode needs; a log of which more than half is needed doubles."""
+        needed = self._end - max(0, int(self._began.min()))
+        if needed >= self._most_rows:  # nothing of the longest episodes can be kept whole: give them up
+            self._began[self._began < self._end - self._most_rows // 2] = np.iinfo(np.int64).min // 2
+            needed = self._end - int(self._began[self._began >= 0].min(initial=self._end))
+        drop = self._end - needed
+        capacity = len(self._rows)
+        while needed > capacity // 2 and capacity < self._most_rows:
+            capacity *= 2
+        kept = self._rows[drop : self._end]
+        if capacity != len(self._rows):
+            self._rows = np.zeros((capacity, *self._rows.shape[1:]), self._rows.dtype)
+        self._rows[:needed] = kept
+        self._end -= drop
+        self._began -= drop
+
+
+def _smallest_dtype(spec: WorldSpec) -> np.dtype:
+    """Actions are small numbers; a log of them may be large."""
+    if isinstance(spec.actions, BoxActions):
+        return np.dtype(spec.actions.dtype)
+    sizes = (len(spec.actions.names),) if isinstance(spec.actions, DiscreteActions) else spec.actions.sizes
+    return np.min_scalar_type(max(*sizes, 1) - 1)

@@ -1,0 +1,68 @@
+"""SIGTERM and Ctrl-C end a run between two statements of ours, never inside a write; a second one ends it at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal asked the run to stop. `code` is the exit code for it."""
+
+    def __init__(self, number: int):
+        super().__init__(signal.Signals(number).name)
+        self.code = 128 + number
+
+
+class StopSignals:
+    """Inside `listening`, a signal raises Stopped at once; inside `held`, when the block is over."""
+
+    def __init__(self) -> None:
+        self._held = 0
+        self._asked: int | None = None
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield  # Python runs signal handlers in the main thread only
+            return
+        before: dict[int, Any] = {}
+        try:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                before[number] = signal.signal(number, self._handle)
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+        if self._asked is not None and not self._held:
+            number, self._asked = self._asked, None
+            raise Stopped(number)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._impatient(number):
+            os._exit(128 + number)  # workers leave with their parent; a checkpoint in progress is absent, not half
+        if self._held:
+            self._asked = number
+        else:
+            raise Stopped(number)
+
+    def _impatient(self, number: int) -> bool:
+        """Whether this is the second signal."""
+        second = self._signalled
+        self._signalled = True
+        return second
+
+    _signalled = False
