@@ -55,7 +55,12 @@ def train(settings: Settings) -> TrainResult:
     check_experience_spec(policy)
     torch.set_num_threads(settings.trainer.threads or threads_that_pay(policy, plan))
     with (
-        make_world(settings.env, settings.trainer.num_workers) as world,
+        make_world(
+            settings.env,
+            settings.trainer.num_workers,
+            worker_timeout=settings.trainer.worker_timeout,
+            worker_failures=settings.trainer.worker_failures,
+        ) as world,
         RunFolder.create(settings) as run,
     ):
         try:
