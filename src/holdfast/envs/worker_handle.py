@@ -42,17 +42,14 @@ class Worker:
         self.slots = slice(self.envs.start * spec.agents_per_env, self.envs.stop * spec.agents_per_env)
         self.failures = 0  # in a row
         self.since = np.zeros(len(env_ids), np.int64)  # episodes it was last told to begin
-        self.returning = False  # a restarted process that does not stand yet
-        self.owes = 0  # answers to come
-        self.asked, self.seconds = 0.0, 0.0  # when on the world's clock, and the time it has for its answers
+        self.returning = 0  # answers until a restarted process stands: 2, then 1 when it is built, then 0
+        self.restarted = 0.0  # when, on the world's clock
         self.process: Any = None  # multiprocessing has no public name for the class
         self._what_to_serve = (settings, env_ids, spec, all_ids, memory)
 
-    def start(self, now: float, seconds: float, standing: Standing | None = None) -> None:
+    def start(self, standing: Standing | None = None) -> None:
         """A new process; it answers when it is built and, if it is told to stand somewhere, when it stands."""
-        self.asked, self.seconds = now, seconds
-        self.returning = standing is not None
-        self.owes = 1 + self.returning
+        self.returning = 0 if standing is None else 2
         commands, self.commands = spawn.Pipe(duplex=False)
         self.answers, answers = spawn.Pipe(duplex=False)
         process = spawn.Process(
@@ -83,8 +80,7 @@ class Worker:
         self.commands.close()
         self.answers.close()
 
-    def send(self, now: float, seconds: float, command: bytes, detail: bytes | None = None) -> None:
-        self.asked, self.seconds, self.owes = now, seconds, 1
+    def send(self, command: bytes, detail: bytes | None = None) -> None:
         try:
             os.write(self.commands.fileno(), command)
             if detail is not None:
@@ -96,8 +92,8 @@ class Worker:
         """One answer has come, or the end of the pipe."""
         answer = os.read(self.answers.fileno(), 1)
         if answer == DONE:
-            self.owes -= 1
-            self.returning = self.returning and self.owes > 0
+            if self.returning:
+                self.returning -= 1
             return None
         return self.reported() if answer else self.death()
 
@@ -117,11 +113,8 @@ class Worker:
         hint = "\nA SIGKILL that nobody sent means: out of memory." if code == -signal.SIGKILL else ""
         return Failure(f"{how}.", HoldfastError(f"{self} (pid {self.process.pid}) {how}.{hint}"), reported=False)
 
-    def is_late(self, now: float) -> bool:
-        return now - self.asked >= self.seconds
-
-    def hang(self) -> Failure:
-        how = f"has not answered for {self.seconds:g} s"
+    def hang(self, seconds: float) -> Failure:
+        how = f"has not answered for {seconds:g} s"
         hint = "\nIf its steps may take that long, set trainer.worker_timeout."
         return Failure(f"{how}.", HoldfastError(f"{self} (pid {self.process.pid}) {how}.{hint}"), reported=False)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import select
 import sys
-import time
 from collections.abc import Callable
 from multiprocessing import util
 from typing import Any
@@ -63,33 +62,27 @@ class WorkerWorld(World):
         # on few cores, workers that are built at the same time wait for each other
         self._building_seconds = max(BUILDING_SECONDS, timeout) * num_workers
         self._episodes = np.zeros(len(env_ids), np.int64)  # before this step: a dying worker may write anything
-        self._lost: np.ndarray | None = None  # [slots] of the last step, where any were
+        self._shared_episodes = self.buffers.episode[:: spec.agents_per_env]
         self._workers: list[Worker] = []
         self._by_file: dict[int, Worker] = {}
         # runs at close, when the world is collected, or at exit before multiprocessing waits for its children
         self._stop = util.Finalize(self, stop_workers, (self._workers,), exitpriority=100)
         self._poll = select.poll()
         self._heartbeat = min(HEARTBEAT_SECONDS, timeout)
-        self._clock = 0.0  # seconds this process has waited for workers
+        self._clock = 0.0  # seconds in which all workers were silent
         try:
             for number, share in enumerate(split(env_ids, num_workers)):
                 worker = Worker(number, share, settings, spec, env_ids, memory)
                 self._workers.append(worker)
-                worker.start(self._clock, self._building_seconds)
+                worker.start()
                 self._watch(worker)
-            self._gather()
+            self._gather(self._building_seconds)
         except BaseException:
             self.close()
             raise
 
-    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        answer = super().step(actions)
-        if self._lost is not None:
-            answer[-1]["lost"] = self._lost
-        return answer
-
     def _stand(self, standing: Standing) -> None:
-        self._lost = None
+        self.lost = None
         self._episodes[:] = standing.episodes
         shares = [standing.share(worker.envs.start, worker.envs.stop) for worker in self._workers]
         for worker, share in zip(self._workers, shares, strict=True):
@@ -100,13 +93,13 @@ class WorkerWorld(World):
 
     def _step(self, envs: range) -> None:
         b = self.buffers
-        if self._lost is not None:  # as its worker left them: not every world writes its flags in every step
-            b.truncated[self._lost], b.valid[self._lost] = False, True
-            self._lost = None
+        if self.lost is not None:  # as its worker left them: not every world writes its flags in every step
+            b.truncated[self.lost], b.valid[self.lost] = False, True
+            self.lost = None
         self._run(self._timeout, STEP)
-        if self._lost is not None:  # its worker has written the rest: no reward, the first observation
-            b.truncated[self._lost], b.valid[self._lost] = True, False
-        self._episodes[:] = b.episode[:: self.world_spec.agents_per_env]
+        if self.lost is not None:  # its worker has written the rest: no reward, the first observation
+            b.truncated[self.lost], b.valid[self.lost] = True, False
+        np.copyto(self._episodes, self._shared_episodes)
 
     def _start(self, index: int, seed: int) -> None:
         raise NotImplementedError  # workers start their own
@@ -119,36 +112,37 @@ class WorkerWorld(World):
             raise HoldfastError(f"{self.world_spec.name}: this world is closed; make a new one.")
         try:
             for worker in self._workers:
-                worker.send(self._clock, seconds, command, details[worker.number] if details else None)
-            self._gather(survive=command == STEP)
+                worker.send(command, details[worker.number] if details else None)
+            self._gather(seconds, survive=command == STEP)
         except BaseException:
             # after an interrupt too: what is left of this step's answers would pass for the next one's
             stop_workers(self._workers, FAILING_SECONDS)
             self.close()
             raise
 
-    def _gather(self, survive: bool = False) -> None:
-        """Wait for every worker, and for those that replace others.
+    def _gather(self, seconds: float, survive: bool = False) -> None:
+        """Wait for every worker, at most so long, and for those that replace others.
 
         What stops the run: a death or a hang at once; of several errors, the first in slot order.
         """
         waiting = set(self._workers)
         stopping: dict[int, HoldfastError] = {}
-        now = time.monotonic()
+        began = self._clock
         while waiting:
             ready = self._poll.poll(self._heartbeat * 1000)
-            before, now = now, time.monotonic()
-            # at most a heartbeat: a Ctrl-Z stops this process together with its workers, and they are not late then
-            self._clock += min(now - before, self._heartbeat)
-            if ready:
-                answers = [(worker := self._by_file[file], worker.read_answer()) for file, _ in ready]
-            else:
-                answers = [(worker, self._look_at(worker)) for worker in waiting]
-            for worker, failure in answers:
-                if failure is None:
-                    if worker.owes == 0:
-                        waiting.discard(worker)
-                elif survive and self._is_survived(worker, failure):
+            failed: list[tuple[Worker, Failure]] = []
+            for file, _ in ready:
+                worker = self._by_file[file]
+                if failure := worker.read_answer():
+                    failed.append((worker, failure))
+                elif not worker.returning:
+                    waiting.discard(worker)
+            if not ready:
+                # A heartbeat, whatever a clock says: Ctrl-Z stops this process and its workers, and they are not late then
+                self._clock += self._heartbeat
+                failed = [(worker, failure) for worker in waiting if (failure := self._look_at(worker, began, seconds))]
+            for worker, failure in failed:
+                if survive and self._is_survived(worker, failure):
                     self._replace(worker, failure)
                     waiting.add(worker)
                 elif failure.reported:
@@ -160,11 +154,13 @@ class WorkerWorld(World):
         if stopping:
             raise stopping[min(stopping)]
 
-    def _look_at(self, worker: Worker) -> Failure | None:
-        """What is wrong with a worker that is silent."""
+    def _look_at(self, worker: Worker, began: float, seconds: float) -> Failure | None:
+        """What is wrong with a silent worker that has this long to answer."""
+        if worker.returning:
+            began, seconds = worker.restarted, self._building_seconds
         if not worker.is_alive():
             return worker.death()
-        return worker.hang() if worker.is_late(self._clock) else None
+        return worker.hang(seconds) if self._clock - began >= seconds else None
 
     def _is_survived(self, worker: Worker, failure: Failure) -> bool:
         """Counts the failure, too."""
@@ -179,17 +175,18 @@ class WorkerWorld(World):
         """A new process for the same environments, at the start of their next episodes."""
         if not worker.returning:
             worker.since = self._episodes[worker.envs] + 1
-        elif worker.owes == 1:  # built, and then it failed: these episodes may have no beginning
+        elif worker.returning == 1:  # built, and then it failed: these episodes may have no beginning
             worker.since = worker.since + 1
         pid = worker.process.pid
         self._forget(worker)
         worker.kill()
         standing = Standing.at_the_start(self.seed, self.world_spec, worker.since, self.steps)
-        worker.start(self._clock, self._building_seconds, standing)
+        worker.start(standing)
+        worker.restarted = self._clock
         self._watch(worker)
-        if self._lost is None:
-            self._lost = np.zeros(self.num_slots, bool)
-        self._lost[worker.slots] = True
+        if self.lost is None:
+            self.lost = np.zeros(self.num_slots, bool)
+        self.lost[worker.slots] = True
         cut = numbered("episode", range(int(worker.since.min()) - 1, int(worker.since.max())))
         self._on_failure(
             f"{worker} (pid {pid}) {failure.what}\nRestarted as pid {worker.process.pid}, failure {worker.failures} of "
