@@ -133,7 +133,7 @@ def test_a_bad_mask_of_an_agent_names_it():
 
 
 def test_a_bad_mask_in_a_worker_is_told_here():
-    with make_world(gate(fault="size"), 2) as world, pytest.raises(HoldfastError) as caught:
+    with make_world(gate(fault="size"), 2, worker_failures=0) as world, pytest.raises(HoldfastError) as caught:
         play(world, 8)
     assert "environment 0 (slot 0) returned an action mask of shape (3,)" in str(caught.value)
     assert "at step 5." in str(caught.value)

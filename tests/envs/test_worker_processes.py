@@ -1,63 +1,31 @@
-"""Real processes, real signals: deaths are noticed, nobody outlives the program, nothing stays behind."""
+"""Real processes, real signals: nobody outlives the program, nothing stays behind.
+
+Here the first failure stops the run; `test_worker_failures.py` has those that are survived.
+"""
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
+from toy_processes import comes_true, gone, pids, run_parent, shared_files
 
 from holdfast.config.settings import GymEnv
 from holdfast.envs import make_world
 from holdfast.envs.workers import WorkerWorld
 from holdfast.errors import HoldfastError
 
-PARENT = Path(__file__).parent / "toys" / "toy_parent.py"
-
 
 def odd(fault: str = "none", num_workers: int = 2) -> WorkerWorld:
     settings = GymEnv(name="gym:toy_gym:Odd-v0", num_envs=4, kwargs={"fault": fault})
-    world = make_world(settings, num_workers)
+    world = make_world(settings, num_workers, worker_failures=0)
     assert isinstance(world, WorkerWorld)
     world.reset(seed=0)
     return world
-
-
-def pids(world: WorkerWorld) -> list[int]:
-    found = [worker.process.pid for worker in world._workers]
-    return [pid for pid in found if pid is not None]
-
-
-def comes_true(condition: Callable[[], bool], within: float) -> bool:
-    deadline = time.monotonic() + within
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def gone(workers: list[int], within: float) -> bool:
-    """Whether all processes end in time; those that became zombies of somebody else have ended."""
-
-    def running(pid: int) -> bool:
-        try:
-            return psutil.Process(pid).status() != "zombie"
-        except psutil.NoSuchProcess:
-            return False
-
-    return comes_true(lambda: not any(running(pid) for pid in workers), within)
-
-
-def shared_files() -> set[str]:
-    folder = Path("/dev/shm")
-    return {file.name for file in folder.iterdir()} if folder.exists() else set()
 
 
 def idle(world: WorkerWorld) -> None:
@@ -158,14 +126,6 @@ def test_no_files_handles_or_processes_stay_behind():
     assert psutil.Process().num_fds() <= handles
     assert len(psutil.Process().children()) == children
     assert threading.active_count() == threads
-
-
-def run_parent(ending: str) -> tuple[subprocess.Popen[str], list[int]]:
-    parent = subprocess.Popen(
-        [sys.executable, str(PARENT), ending], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert parent.stdout is not None
-    return parent, [int(word) for word in parent.stdout.readline().split()]
 
 
 @pytest.mark.parametrize("ending", ["hang", pytest.param("step", marks=pytest.mark.slow)])

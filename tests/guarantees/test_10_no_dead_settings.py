@@ -143,6 +143,8 @@ EFFECT_ELSEWHERE = {
     "policy.weights",
     "policy.kwargs",
     "trainer.num_workers",
+    "trainer.worker_timeout",
+    "trainer.worker_failures",
     "trainer.checkpoint_interval",
     "trainer.threads",
     "debug.shapes",
@@ -267,6 +269,20 @@ def test_num_workers_starts_processes_and_changes_no_number(tmp_path, monkeypatc
     )
     assert figures(run(GYM, tmp_path, "here")) == figures(run([*GYM, "trainer.num_workers=2"], tmp_path, "there"))
     assert len(started) == 1
+
+
+def test_limits_of_workers_reach_them(tmp_path, monkeypatch):
+    """What they do there: tests/envs/test_worker_failures.py."""
+    given = {}
+    from holdfast.envs import workers
+
+    init = workers.WorkerWorld.__init__
+    monkeypatch.setattr(
+        workers.WorkerWorld, "__init__", lambda self, *a, **k: (given.update(k), init(self, *a, **k))[1]
+    )
+    words = ["trainer.num_workers=1", "trainer.worker_timeout=7.5", "trainer.worker_failures=9"]
+    run([*GYM, *words], tmp_path, "limits")
+    assert (given["timeout"], given["failures"]) == (7.5, 9)
 
 
 def test_threads_are_set(tmp_path):

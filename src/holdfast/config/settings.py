@@ -278,6 +278,15 @@ class TrainerSettings(Section):
         default=300_000, le=10**15, description="agent steps to collect, rounded up to whole batches"
     )
     num_workers: int = Field(default=0, ge=0, le=512, description="processes that step worlds; 0 steps them here")
+    worker_timeout: float = Field(
+        default=60.0, ge=0.1, le=86400.0, description="seconds a worker may take for one step before it counts as hung"
+    )
+    worker_failures: int = Field(
+        default=3,
+        ge=0,
+        le=10**6,
+        description="failures of one worker in a row that are survived; 0: the first one stops the run",
+    )
     horizon: Count = Field(default=16, le=65536, description="steps per segment, the length gradients reach back")
     batch_size: Count | None = Field(
         default=None, le=2**31, description="agent steps per update (None: slots x horizon)"

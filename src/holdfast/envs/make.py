@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from holdfast.config.settings import (
     ArenaEnv,
     CollectEnv,
@@ -10,14 +12,28 @@ from holdfast.config.settings import (
     GymVectorEnv,
     MemoryEnv,
     PettingZooEnv,
+    TrainerSettings,
 )
 from holdfast.envs.world import Buffers, World
 from holdfast.errors import SettingsError
 from holdfast.spec import WorldSpec
 
+DEFAULTS = TrainerSettings()
 
-def make_world(settings: EnvSection, num_workers: int = 0, env_ids: range | None = None) -> World:
-    """The environments `env_ids` (all of env.num_envs if None), here or spread over worker processes."""
+
+def make_world(
+    settings: EnvSection,
+    num_workers: int = 0,
+    env_ids: range | None = None,
+    *,
+    worker_timeout: float = DEFAULTS.worker_timeout,
+    worker_failures: int = DEFAULTS.worker_failures,
+    on_failure: Callable[[str], None] | None = None,
+) -> World:
+    """The environments `env_ids` (all of env.num_envs if None), here or spread over worker processes.
+
+    A worker's failures that are survived are told to `on_failure` (stderr if None).
+    """
     env_ids = range(settings.num_envs) if env_ids is None else env_ids
     if num_workers == 0:
         return build(settings, env_ids)
@@ -29,7 +45,9 @@ def make_world(settings: EnvSection, num_workers: int = 0, env_ids: range | None
         )
     from holdfast.envs.workers import WorkerWorld
 
-    return WorkerWorld(settings, num_workers, env_ids)
+    return WorkerWorld(
+        settings, num_workers, env_ids, timeout=worker_timeout, failures=worker_failures, on_failure=on_failure
+    )
 
 
 def build(settings: EnvSection, env_ids: range, buffers: Buffers | None = None) -> World:

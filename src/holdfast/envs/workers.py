@@ -1,55 +1,52 @@
 """Environments spread over processes that write into one shared set of arrays, in lockstep.
 
 Every worker holds a contiguous share of the environments, and an environment's seeds follow its number, so
-the result does not depend on the number of workers. The shared arrays have no name in the file system, so
-nothing is left behind however a run ends.
+the result does not depend on the number of workers.
+
+A worker that dies, hangs or reports an error in the middle of a run is replaced: its environments go on with their
+next episodes, and the step in which that happened says so in `info["lost"]` [slots]. NaN and Inf stop the run.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import json
-import multiprocessing
-import os
 import select
-import signal
-import threading
-import time
+import sys
+from collections.abc import Callable
 from multiprocessing import util
-from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
 from holdfast.config.settings import EnvSection
-from holdfast.envs.failures import describe_error, last_lines, numbered
-from holdfast.envs.make import build, describe
-from holdfast.envs.world import Buffers, ReplayError, Standing, World
+from holdfast.envs.failures import numbered
+from holdfast.envs.make import describe
+from holdfast.envs.worker_handle import FAILING_SECONDS, Failure, Worker, spawn, stop_workers
+from holdfast.envs.worker_process import STAND, STEP, pack, shared_buffers, shared_bytes
+from holdfast.envs.world import Standing, World
 from holdfast.errors import HoldfastError, NonFiniteError, SettingsError
-from holdfast.spec import WorldSpec
 
-# A command is one byte; where to stand follows STAND. The answer is one byte; a report follows FAILED.
-# Bare reads and writes: an empty step of two workers takes 100 us, with Connection.send_bytes 150.
-STEP, STAND = b"s", b"p"
-DONE, FAILED = b"d", b"f"
-
-HEARTBEAT_MS = 250  # a silent worker's process is looked at: its own children may hold its pipe open
-CLOSING_SECONDS = 2.0  # time for workers to leave by themselves; then they are killed
-FAILING_SECONDS = 0.5  # the same when one has failed: the others may be busy, and the error should not wait
-SIGNALS = (
-    signal.SIGINT,
-    signal.SIGTERM,
-)  # terminals and `timeout` signal the whole group: the parent decides
-
-_ERRORS = {kind.__name__: kind for kind in (HoldfastError, SettingsError, NonFiniteError, ReplayError)}
-_spawn = multiprocessing.get_context("spawn")
+HEARTBEAT_SECONDS = 0.25  # a silent worker's process is looked at: its own children may hold its pipe open
+BUILDING_SECONDS = 60.0  # the least a worker has for being built, or for standing where it is told to
 
 
 class WorkerWorld(World):
-    """The same world as in one process, stepped by `num_workers` processes."""
+    """The same world as in one process, stepped by `num_workers` processes.
 
-    def __init__(self, settings: EnvSection, num_workers: int, env_ids: range):
+    A worker is hung when a step takes it longer than `timeout` seconds. `failures` in a row of one worker are
+    survived, and `on_failure` is told of each; an episode that ends regularly ends the row.
+    """
+
+    def __init__(
+        self,
+        settings: EnvSection,
+        num_workers: int,
+        env_ids: range,
+        *,
+        timeout: float,
+        failures: int,
+        on_failure: Callable[[str], None] | None = None,
+    ):
         if num_workers > len(env_ids):
             raise SettingsError(
                 f"trainer.num_workers={num_workers} is more than env.num_envs={len(env_ids)}: "
@@ -57,30 +54,53 @@ class WorkerWorld(World):
             )
         spec = describe(settings)
         num_slots = len(env_ids) * spec.agents_per_env
-        memory = _spawn.RawArray("b", _shared_bytes(spec, num_slots))
+        memory = spawn.RawArray("b", shared_bytes(spec, num_slots))
         super().__init__(spec, env_ids, shared_buffers(memory, spec, num_slots))
+        self._timeout = timeout
+        self._failures = failures
+        self._on_failure = on_failure or _print
+        # on few cores, workers that are built at the same time wait for each other
+        self._building_seconds = max(BUILDING_SECONDS, timeout) * num_workers
+        self._episodes = np.zeros(num_slots, np.int64)  # before this step: a dying worker may write anything
+        # copied as bare memory in every step, which takes less than 1 us; numpy's copyto takes 5
+        self._episodes_here, self._episodes_shared = self._episodes.data, self.buffers.episode.data
         self._workers: list[Worker] = []
         self._by_file: dict[int, Worker] = {}
         # runs at close, when the world is collected, or at exit before multiprocessing waits for its children
         self._stop = util.Finalize(self, stop_workers, (self._workers,), exitpriority=100)
         self._poll = select.poll()
+        self._heartbeat = min(HEARTBEAT_SECONDS, timeout)
+        self._clock = 0.0  # seconds in which all workers were silent
         try:
             for number, share in enumerate(split(env_ids, num_workers)):
                 worker = Worker(number, share, settings, spec, env_ids, memory)
                 self._workers.append(worker)
-                self._by_file[worker.answers.fileno()] = worker
-                self._poll.register(worker.answers, select.POLLIN)
-            self._gather()
+                worker.start()
+                self._watch(worker)
+            self._gather(self._building_seconds)
         except BaseException:
             self.close()
             raise
 
     def _stand(self, standing: Standing) -> None:
-        shares = [worker.share_of(standing, self.env_ids) for worker in self._workers]
-        self._run(STAND, [pack(share) for share in shares])
+        self.lost = None
+        shares = [standing.share(worker.envs.start, worker.envs.stop) for worker in self._workers]
+        for worker, share in zip(self._workers, shares, strict=True):
+            worker.since, worker.failures = share.episodes, 0
+        # every step of an episode that is lived again may take as long as a step
+        seconds = max(BUILDING_SECONDS, self._timeout) * (1 + int(standing.lengths.max()))
+        self._run(seconds, STAND, [pack(share) for share in shares])
+        self._episodes_here[:] = self._episodes_shared
 
     def _step(self, envs: range) -> None:
-        self._run(STEP)
+        b = self.buffers
+        if self.lost is not None:  # as its worker left them: not every world writes its flags in every step
+            b.truncated[self.lost], b.valid[self.lost] = False, True
+            self.lost = None
+        self._run(self._timeout, STEP)
+        if self.lost is not None:  # its worker has written the rest: no reward, the first observation
+            b.truncated[self.lost], b.valid[self.lost] = True, False
+        self._episodes_here[:] = self._episodes_shared
 
     def _start(self, index: int, seed: int) -> None:
         raise NotImplementedError  # workers start their own
@@ -88,223 +108,112 @@ class WorkerWorld(World):
     def _check_finite(self) -> None:
         """Workers have checked their own rows."""
 
-    def _run(self, command: bytes, details: list[bytes] | None = None) -> None:
+    def _run(self, seconds: float, command: bytes, details: list[bytes] | None = None) -> None:
         if self.closed:
             raise HoldfastError(f"{self.world_spec.name}: this world is closed; make a new one.")
         try:
             for worker in self._workers:
                 worker.send(command, details[worker.number] if details else None)
-            self._gather()
+            self._gather(seconds, survive=command == STEP)
         except BaseException:
             # after an interrupt too: what is left of this step's answers would pass for the next one's
             stop_workers(self._workers, FAILING_SECONDS)
             self.close()
             raise
 
-    def _gather(self) -> None:
-        """Wait for every worker. A death is told at once; of several errors, the first in slot order."""
-        waiting = set(self._by_file)
-        failed: list[Worker] = []
+    def _gather(self, seconds: float, survive: bool = False) -> None:
+        """Wait for every worker, at most so long, and for those that replace others.
+
+        What stops the run: a death or a hang at once; of several errors, the first in slot order.
+        """
+        waiting = set(self._workers)
+        stopping: dict[int, HoldfastError] = {}
+        began = self._clock
         while waiting:
-            ready = self._poll.poll(HEARTBEAT_MS)
+            ready = self._poll.poll(self._heartbeat * 1000)
+            failed: list[tuple[Worker, Failure]] = []
             for file, _ in ready:
                 worker = self._by_file[file]
-                if not worker.finished():
-                    failed.append(worker)
-                    self._poll.unregister(file)  # it leaves now, and that is no death
-                waiting.discard(file)
+                if failure := worker.read_answer():
+                    failed.append((worker, failure))
+                elif not worker.returning:
+                    waiting.discard(worker)
             if not ready:
-                for file in waiting:
-                    self._by_file[file].check_alive()
-        if failed:
-            raise min(failed, key=lambda worker: worker.number).failure()
+                # A heartbeat, whatever a clock says: Ctrl-Z stops this process and its workers, and they are not late then
+                self._clock += self._heartbeat
+                failed = [(worker, failure) for worker in waiting if (failure := self._look_at(worker, began, seconds))]
+            for worker, failure in failed:
+                if survive and self._is_survived(worker, failure):
+                    self._replace(worker, failure)
+                    waiting.add(worker)
+                elif failure.reported:
+                    stopping[worker.number] = failure.error
+                    waiting.discard(worker)
+                    self._forget(worker)  # it leaves now, and that is no death
+                else:
+                    raise failure.error
+        if stopping:
+            raise stopping[min(stopping)]
+
+    def _look_at(self, worker: Worker, began: float, seconds: float) -> Failure | None:
+        """What is wrong with a silent worker that has this long to answer."""
+        if worker.returning:
+            began, seconds = worker.restarted, self._building_seconds
+        if not worker.is_alive():
+            return worker.death()
+        return worker.hang(seconds) if self._clock - began >= seconds else None
+
+    def _is_survived(self, worker: Worker, failure: Failure) -> bool:
+        """Counts the failure, too."""
+        if isinstance(failure.error, NonFiniteError | SettingsError):
+            return False
+        if not worker.returning and (self._episodes_of(worker) > worker.since).any():
+            worker.failures = 0
+        worker.failures += 1
+        return worker.failures <= self._failures
+
+    def _replace(self, worker: Worker, failure: Failure) -> None:
+        """A new process for the same environments, at the start of their next episodes."""
+        if not worker.returning:
+            worker.since = self._episodes_of(worker) + 1
+        elif worker.returning == 1:  # built, and then it failed: these episodes may have no beginning
+            worker.since = worker.since + 1
+        pid = worker.process.pid
+        self._forget(worker)
+        worker.kill()
+        standing = Standing.at_the_start(self.seed, self.world_spec, worker.since, self.steps)
+        worker.start(standing)
+        worker.restarted = self._clock
+        self._watch(worker)
+        if self.lost is None:
+            self.lost = np.zeros(self.num_slots, bool)
+        self.lost[worker.slots] = True
+        cut = numbered("episode", range(int(worker.since.min()) - 1, int(worker.since.max())))
+        self._on_failure(
+            f"{worker} (pid {pid}) {failure.what}\nRestarted as pid {worker.process.pid}, failure {worker.failures} of "
+            f"at most {self._failures} in a row. Thrown away: {cut}."
+        )
+
+    def _episodes_of(self, worker: Worker) -> np.ndarray:
+        return self._episodes[worker.slots][:: self.world_spec.agents_per_env]
+
+    def _watch(self, worker: Worker) -> None:
+        self._by_file[worker.answers.fileno()] = worker
+        self._poll.register(worker.answers, select.POLLIN)
+
+    def _forget(self, worker: Worker) -> None:
+        del self._by_file[worker.answers.fileno()]
+        self._poll.unregister(worker.answers)
 
     def close_extras(self, **kwargs: Any) -> None:
         self._stop()
 
 
-class Worker:
-    """The parent's side of one process."""
-
-    def __init__(self, number: int, env_ids: range, settings: EnvSection, spec: WorldSpec, all_ids: range, memory: Any):
-        self.number = number
-        self.env_ids = env_ids
-        commands, self.commands = _spawn.Pipe(duplex=False)
-        self.answers, answers = _spawn.Pipe(duplex=False)
-        self.process = _spawn.Process(
-            target=serve,
-            args=(commands, answers, settings, env_ids, spec, all_ids, memory),
-            name=f"holdfast-worker-{number}",
-        )
-        # inherited: a Ctrl-C while the worker still imports must not end it; `serve` unblocks them
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        try:
-            self.process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            commands.close()
-            answers.close()
-
-    def send(self, command: bytes, detail: bytes | None = None) -> None:
-        try:
-            os.write(self.commands.fileno(), command)
-            if detail is not None:
-                self.commands.send_bytes(detail)
-        except OSError:
-            raise self.death() from None
-
-    def finished(self) -> bool:
-        """Read the answer: True when all went well, False when `failure` has the reason."""
-        answer = os.read(self.answers.fileno(), 1)
-        if not answer:
-            raise self.death()
-        return answer == DONE
-
-    def check_alive(self) -> None:
-        if not self.process.is_alive():
-            raise self.death()
-
-    def death(self) -> HoldfastError:
-        """The error for a process that is gone without a word."""
-        self.process.join(0.5)
-        code = self.process.exitcode
-        if code is None:
-            how = "closed its pipe"
-        elif code < 0:
-            how = f"was ended by {signal.Signals(-code).name}"
-        else:
-            how = f"exited with code {code}"
-        hint = "\nA SIGKILL that nobody sent means: out of memory." if code == -signal.SIGKILL else ""
-        return HoldfastError(f"{self} (pid {self.process.pid}) {how}.{hint}")
-
-    def failure(self) -> HoldfastError:
-        """The error a worker reported, of the kind it was."""
-        try:
-            kind, text, origin = json.loads(self.answers.recv_bytes())
-        except (EOFError, OSError):
-            return self.death()
-        return _ERRORS[kind](f"{text}\nIn {self}" + (f":\n{origin}" if origin else "."))
-
-    def share_of(self, standing: Standing, all_ids: range) -> Standing:
-        return standing.share(self.env_ids.start - all_ids.start, self.env_ids.stop - all_ids.start)
-
-    def __str__(self) -> str:
-        return f"worker {self.number} with {numbered('environment', self.env_ids)}"
-
-
-def stop_workers(workers: list[Worker], seconds: float = CLOSING_SECONDS) -> None:
-    """End all processes: by themselves when their pipe closes, by force when that takes too long."""
-    for worker in workers:
-        worker.commands.close()
-    deadline = time.monotonic() + seconds
-    try:
-        for worker in workers:
-            worker.process.join(max(0.0, deadline - time.monotonic()))
-    finally:  # an impatient Ctrl-C lands above, and leaves nobody behind either
-        for worker in workers:
-            worker.process.kill()
-            worker.process.join()
-            worker.process.close()
-            worker.answers.close()
-        workers.clear()
-
-
-def serve(
-    commands: Connection,
-    answers: Connection,
-    settings: EnvSection,
-    env_ids: range,
-    spec: WorldSpec,
-    all_ids: range,
-    memory: Any,
-) -> None:
-    """A worker's life: build its share, then obey until the parent closes the pipe or is gone."""
-    for number in SIGNALS:
-        # a handler, not SIG_IGN: processes an environment starts must not inherit deafness
-        signal.signal(number, lambda *_: None)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
-
-    rows = slice(
-        (env_ids.start - all_ids.start) * spec.agents_per_env,
-        (env_ids.stop - all_ids.start) * spec.agents_per_env,
-    )
-    buffers = shared_buffers(memory, spec, len(all_ids) * spec.agents_per_env, rows)
-    with contextlib.suppress(BrokenPipeError):  # the parent closed the world in the middle of a step
-        try:
-            with build(settings, env_ids, buffers) as world:
-                _obey(commands, answers.fileno(), world)
-        except BrokenPipeError:
-            raise
-        except Exception as error:
-            os.write(answers.fileno(), FAILED)
-            answers.send_bytes(_report(error))
-
-
-def _obey(commands: Connection, answers: int, world: World) -> None:
-    """Answer once for being ready and once per command."""
-    os.write(answers, DONE)
-    while command := os.read(commands.fileno(), 1):
-        if command == STEP:
-            world.step(world.buffers.actions)
-        else:
-            world.stand(unpack(commands.recv_bytes(), world))
-        os.write(answers, DONE)
-
-
-def pack(standing: Standing) -> bytes:
-    """A standing as bytes for a worker that knows how many environments it has."""
-    numbers = np.concatenate([[standing.seed, standing.steps], standing.episodes, standing.lengths]).astype(np.int64)
-    return numbers.tobytes() + standing.actions.tobytes()
-
-
-def unpack(data: bytes, world: World) -> Standing:
-    count, spec = len(world.env_ids), world.world_spec
-    numbers = np.frombuffer(data, np.int64, 2 + 2 * count)
-    actions = np.frombuffer(data, spec.actions.dtype, offset=numbers.nbytes)
-    shape = (-1, spec.agents_per_env, *spec.actions.shape)
-    return Standing(
-        int(numbers[0]), int(numbers[1]), numbers[2 : 2 + count], numbers[2 + count :], actions.reshape(shape)
-    )
-
-
-def _report(error: Exception) -> bytes:
-    kind = type(error).__name__
-    text = str(error)
-    if kind not in _ERRORS:
-        kind, text = "HoldfastError", describe_error(error)
-    return json.dumps([kind, text[:4000], last_lines(error)[-4000:]]).encode()
-
-
-def _leave_with_parent() -> None:
-    """Ends a worker whose parent was killed, also in the middle of a step that never returns."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
+def _print(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def split(env_ids: range, parts: int) -> list[range]:
     """Contiguous shares whose sizes differ by at most one."""
     cuts = [len(env_ids) * part // parts for part in range(parts + 1)]
     return [env_ids[start:stop] for start, stop in itertools.pairwise(cuts)]
-
-
-def shared_buffers(memory: Any, spec: WorldSpec, num_slots: int, rows: slice = slice(None)) -> Buffers:
-    """The arrays of all slots laid over shared memory, or these rows of them."""
-    offset = 0
-    arrays = {}
-    for name, (shape, dtype) in Buffers.layout(spec).items():
-        array = np.ndarray((num_slots, *shape), dtype, buffer=memory, offset=offset)
-        offset += _aligned(array.nbytes)
-        arrays[name] = array[rows]
-    return Buffers(**arrays)
-
-
-def _shared_bytes(spec: WorldSpec, num_slots: int) -> int:
-    sizes = Buffers.allocate(spec, num_slots)
-    return sum(_aligned(array.nbytes) for array in vars(sizes).values())
-
-
-def _aligned(num_bytes: int) -> int:
-    return -(-num_bytes // 64) * 64

@@ -5,6 +5,8 @@ observation of the old one is kept in `info["final_obs"]`; a policy therefore se
 Where actions are masked, `info["action_mask"]` says which are legal on `obs`, after a reset and after a step.
 Rows whose transition is junk (a NEXT_STEP reset in progress, an agent that has left) are false in
 `info["valid"]`.
+Where the process of an environment failed in a step, its row is such a junk one that brings the first observation of
+another episode, and true in `info["lost"]`: the old episode has no end, and nothing of it should be learned from.
 """
 
 from __future__ import annotations
@@ -118,6 +120,7 @@ class World(gymnasium.vector.VectorEnv):
         self.buffers = buffers or Buffers.allocate(world_spec, self.num_envs)
         self.steps = 0
         self.seed = 0
+        self.lost: np.ndarray | None = None  # [slots] whose episode was lost in the last step, where any was
 
     @property
     def replays(self) -> bool:
@@ -160,6 +163,8 @@ class World(gymnasium.vector.VectorEnv):
         info = {"final_obs": b.final_obs, "valid": b.valid}
         if b.action_mask.size:
             info |= {keys.ACTION_MASK: b.action_mask, "final_action_mask": b.final_action_mask}
+        if self.lost is not None:
+            info["lost"] = self.lost
         return b.obs, b.rewards, b.terminated, b.truncated, info
 
     def slots_of(self, index: int) -> slice:

@@ -151,7 +151,7 @@ class Learner:
                 break
         assert parity is not None
         assert sample is not None
-        metrics = {name: sum(values) / len(values) for name, values in figures.items()}
+        metrics = {name: sum(values) / len(values) for name, values in figures.items() if values}
         metrics["explained_variance"] = float(explained_variance(outcomes["values"][:-1], returns, valid))
         metrics["lr"] = lr
         metrics["skipped"] = skipped

@@ -64,7 +64,12 @@ def train(settings: Settings) -> TrainResult:
     signals = StopSignals()
     with (
         signals.listening(),
-        make_world(settings.env, settings.trainer.num_workers) as world,
+        make_world(
+            settings.env,
+            settings.trainer.num_workers,
+            worker_timeout=settings.trainer.worker_timeout,
+            worker_failures=settings.trainer.worker_failures,
+        ) as world,
         RunFolder.create(settings) if past is None else RunFolder.reopen(past.path, settings, updates_of(saved)) as run,
     ):
         try:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from holdfast.checkpoint import Checkpoint, CheckpointError, flatten_optimizer
 from holdfast.envs import ReplayError, Standing, episode_seed
+from holdfast.errors import HoldfastError
 from holdfast.policies import MettaAgent
 from holdfast.rollout import Collector
 from holdfast.trainer.learner import Learner
@@ -101,6 +102,8 @@ def _bring_back_worlds(tensors: Tensors, facts: Mapping[str, Any], collector: Co
         standing = Standing(seed, facts["world_steps"], **{name: x.numpy() for name, x in tensors["world"].items()})
         collector.resume(standing, tensors["arrived"])
     except ReplayError as error:
+        if collector.world.closed:
+            raise HoldfastError(f"{error}.\nWith trainer.num_workers=0 the run goes on with new episodes.") from error
         # another seed: the first episodes again would be the ones that were learned from already
         collector.start(episode_seed(seed, facts["update"], facts["world_steps"]))
         collector.episodes.forget_running()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -11,6 +12,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+
+from holdfast.envs import Buffers
 
 
 class Count(gymnasium.Env):
@@ -122,6 +125,61 @@ class Odd(Dice):
         return obs, reward, terminated, truncated, info
 
 
+FAULTS = ("none", "exit", "raise", "reset", "shape", "slow", "hang", "nan", "rubbish")
+
+
+class Frail(Dice):
+    """Dice whose action is one of FAULTS by its number; `sound` ones take no harm.
+
+    While the file `note` holds a number above 0 none can be made; each try counts it down.
+    Episodes whose seed is in `unlucky` cannot be started.
+    """
+
+    action_space = spaces.Discrete(len(FAULTS))
+
+    def __init__(self, sound: bool = False, note: str = "", unlucky: tuple[int, ...] = ()) -> None:
+        self.sound, self.unlucky = sound, unlucky
+        self.resets_fail = False
+        if note and Path(note).exists() and (left := int(Path(note).read_text())) > 0:
+            Path(note).write_text(str(left - 1))
+            raise OSError("the licence server is down")
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        if self.resets_fail or seed in self.unlucky:
+            raise KeyError("level 2")
+        return super().reset(seed=seed)
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, info = super().step(action)
+        match "none" if self.sound else FAULTS[action]:
+            case "exit":
+                os._exit(7)
+            case "raise":
+                raise ValueError("the physics exploded")
+            case "reset":
+                self.resets_fail = terminated = True
+            case "shape":
+                obs = obs[:1]
+            case "slow":
+                time.sleep(1.5)
+            case "hang":
+                time.sleep(60)
+            case "nan":
+                obs[1] = np.nan
+            case "rubbish":
+                _spoil_rows()
+                os._exit(8)
+        return obs, reward, terminated, truncated, info
+
+
+def _spoil_rows() -> None:
+    """All rows of this process, as by a worker that dies while it writes."""
+    for found in gc.get_objects():
+        if isinstance(found, Buffers):
+            for array in vars(found).values():
+                array[...] = 77
+
+
 class Mirror(gymnasium.Env):
     """Returns its action; the spaces are given. Records what it was handed."""
 
@@ -140,6 +198,6 @@ class Mirror(gymnasium.Env):
         return self.observation_space.sample(), 0.0, False, False, {}
 
 
-for kind in (Count, Dice, Endless, OneStep, Odd, Mirror):
+for kind in (Count, Dice, Endless, OneStep, Odd, Frail, Mirror):
     gymnasium.register(f"{kind.__name__}-v0", entry_point=kind)
 gymnasium.register("Short-v0", entry_point=Endless, max_episode_steps=4)

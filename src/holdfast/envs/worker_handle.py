@@ -1,0 +1,149 @@
+"""The parent's side of one worker: starts its process, talks to it, tells how it failed, ends it."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from holdfast.config.settings import EnvSection
+from holdfast.envs.failures import describe_error, numbered
+from holdfast.envs.worker_process import DONE, ERRORS, SIGNALS, serve
+from holdfast.envs.world import Standing
+from holdfast.errors import HoldfastError
+from holdfast.spec import WorldSpec
+
+CLOSING_SECONDS = 2.0  # time for workers to leave by themselves; then they are killed
+FAILING_SECONDS = 0.5  # the same when one has failed: the others may be busy, and the error should not wait
+
+spawn = multiprocessing.get_context("spawn")
+
+
+@dataclass(frozen=True)
+class Failure:
+    what: str  # in one line, behind the worker's name
+    error: HoldfastError  # for a run that stops here
+    reported: bool  # by the worker itself; otherwise it died or hangs
+
+
+class Worker:
+    """A share of the environments and the process that holds them; another one after each failure."""
+
+    def __init__(self, number: int, env_ids: range, settings: EnvSection, spec: WorldSpec, all_ids: range, memory: Any):
+        self.number = number
+        self.env_ids = env_ids
+        self.envs = slice(env_ids.start - all_ids.start, env_ids.stop - all_ids.start)
+        self.slots = slice(self.envs.start * spec.agents_per_env, self.envs.stop * spec.agents_per_env)
+        self.failures = 0  # in a row
+        self.since = np.zeros(len(env_ids), np.int64)  # episodes it was last told to begin
+        self.returning = 0  # answers until a restarted process stands: 2, then 1 when it is built, then 0
+        self.restarted = 0.0  # when, on the world's clock
+        self.process: Any = None  # multiprocessing has no public name for the class
+        self._what_to_serve = (settings, env_ids, spec, all_ids, memory)
+
+    def start(self, standing: Standing | None = None) -> None:
+        """A new process; it answers when it is built and, if it is told to stand somewhere, when it stands."""
+        self.returning = 0 if standing is None else 2
+        commands, self.commands = spawn.Pipe(duplex=False)
+        self.answers, answers = spawn.Pipe(duplex=False)
+        process = spawn.Process(
+            target=serve,
+            args=(commands, answers, *self._what_to_serve, standing),
+            name=f"holdfast-worker-{self.number}",
+        )
+        # inherited: a Ctrl-C while the worker still imports must not end it; `serve` unblocks them
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            process.start()
+            self.process = process
+        except OSError as error:
+            raise HoldfastError(f"{self}: its process cannot be started. {describe_error(error)}") from error
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            commands.close()
+            answers.close()
+
+    def kill(self) -> None:
+        """End the process, also a stopped one, and let go of all that belongs to it. Nothing to do: fine."""
+        if self.process is None:
+            return
+        self.process.kill()
+        process, self.process = self.process, None
+        process.join()
+        process.close()
+        self.commands.close()
+        self.answers.close()
+
+    def send(self, command: bytes, detail: bytes | None = None) -> None:
+        try:
+            os.write(self.commands.fileno(), command)
+            if detail is not None:
+                self.commands.send_bytes(detail)
+        except OSError:
+            pass  # it is dead, and whoever waits for its answer is told so
+
+    def read_answer(self) -> Failure | None:
+        """One answer has come, or the end of the pipe."""
+        answer = os.read(self.answers.fileno(), 1)
+        if answer == DONE:
+            if self.returning:
+                self.returning -= 1
+            return None
+        return self.reported() if answer else self.death()
+
+    def is_alive(self) -> bool:
+        return self.process.is_alive()
+
+    def death(self) -> Failure:
+        """A process that is gone without a word."""
+        self.process.join(0.5)
+        code = self.process.exitcode
+        if code is None:
+            how = "closed its pipe"
+        elif code < 0:
+            how = f"was ended by {signal.Signals(-code).name}"
+        else:
+            how = f"exited with code {code}"
+        hint = "\nA SIGKILL that nobody sent means: out of memory." if code == -signal.SIGKILL else ""
+        return Failure(f"{how}.", HoldfastError(f"{self} (pid {self.process.pid}) {how}.{hint}"), reported=False)
+
+    def hang(self, seconds: float) -> Failure:
+        how = f"has not answered for {seconds:g} s"
+        hint = "\nIf its steps may take that long, set trainer.worker_timeout."
+        return Failure(f"{how}.", HoldfastError(f"{self} (pid {self.process.pid}) {how}.{hint}"), reported=False)
+
+    def reported(self) -> Failure:
+        """The error a worker told of, of the kind it was."""
+        try:
+            kind, text, origin = json.loads(self.answers.recv_bytes())
+        except (EOFError, OSError):
+            return self.death()
+        if self.returning and kind == "SettingsError":
+            kind = "HoldfastError"  # these settings have been good enough once
+        error = ERRORS[kind](f"{text}\nIn {self}" + (f":\n{origin}" if origin else "."))
+        first_line = text.partition("\n")[0][:300]
+        return Failure(f"failed: {first_line}", error, reported=True)
+
+    def __str__(self) -> str:
+        return f"worker {self.number} with {numbered('environment', self.env_ids)}"
+
+
+def stop_workers(workers: list[Worker], seconds: float = CLOSING_SECONDS) -> None:
+    """End all processes: by themselves when their pipe closes, by force when that takes too long."""
+    running = [worker for worker in workers if worker.process is not None]
+    for worker in running:
+        worker.commands.close()
+    deadline = time.monotonic() + seconds
+    try:
+        for worker in running:
+            worker.process.join(max(0.0, deadline - time.monotonic()))
+    finally:  # an impatient Ctrl-C lands above, and leaves nobody behind either
+        for worker in running:
+            worker.kill()
+        workers.clear()
