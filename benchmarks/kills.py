@@ -107,6 +107,7 @@ def try_run(name: str, points: int, folder: Path, rng: random.Random) -> int:
 def choose(counts: dict[str, int], points: int, rng: random.Random) -> list[tuple[str, int]]:
     """Every kind of event in turn, at a random one of its occurrences."""
     kinds = sorted(counts)
+    rng.shuffle(kinds)
     return [(kind, rng.randint(1, counts[kind])) for kind in (kinds[i % len(kinds)] for i in range(points))]
 
 

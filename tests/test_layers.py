@@ -12,7 +12,7 @@ LAYERS = [
     {"errors"},
     {"spec"},
     {"config"},
-    {"recurrence"},
+    {"recurrence", "runs"},
     {"envs", "policies", "ppo"},
     {"rollout", "checkpoint", "audit"},
     {"trainer", "evaluate"},

@@ -146,6 +146,12 @@ EFFECT_ELSEWHERE = {
     "trainer.worker_timeout",
     "trainer.worker_failures",
     "trainer.checkpoint_interval",
+    "trainer.keep.last",
+    "trainer.keep.best",
+    "trainer.keep.every",
+    "trainer.on_disk_error",
+    "trainer.skipped_updates",
+    "resume",
     "trainer.threads",
     "debug.shapes",
     "debug.poison",
@@ -257,6 +263,81 @@ def test_checkpoint_interval_counts_checkpoints(tmp_path):
         "00000003",
     ]
     assert saved(run([*GYM, "trainer.checkpoint_interval=0"], tmp_path, "last")) == ["00000003"]
+
+
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        (["trainer.keep.last=1"], [4]),
+        (["trainer.keep.last=2"], [3, 4]),
+        (["trainer.keep.last=1", "trainer.keep.every=2"], [2, 4]),
+        (["trainer.keep.last=1", "trainer.keep.every=3"], [3, 4]),
+    ],
+)
+def test_which_checkpoints_are_kept(words, left, tmp_path):
+    words = [*without(GYM, "trainer.total_timesteps="), "trainer.total_timesteps=256", *words]
+    path = run([*words, "trainer.checkpoint_interval=1", "trainer.keep.best=false"], tmp_path, "kept")
+    assert sorted(int(p.name) for p in (path / "checkpoints").iterdir()) == left
+
+
+def test_the_best_checkpoint_is_kept(tmp_path):
+    words = [*without(GYM, "trainer.total_timesteps="), "trainer.total_timesteps=448", "trainer.lr=0.1"]
+    words += ["trainer.checkpoint_interval=1", "trainer.keep.last=1"]
+    path = run(words, tmp_path, "best")
+    returns = {row["update"]: row["episode_return"] for row in read_metrics(path) if row["episode_return"] is not None}
+    best = max(returns, key=lambda update: (returns[update], update))
+    last = max(returns)
+    assert best != last, "this run cannot tell the best from the last"
+    assert sorted(int(p.name) for p in (path / "checkpoints").iterdir()) == [best, last]
+    plain = run([*words, "trainer.keep.best=false"], tmp_path, "last")
+    assert sorted(int(p.name) for p in (plain / "checkpoints").iterdir()) == [last]
+
+
+def test_resume_decides_what_happens_to_a_run_that_exists(tmp_path):
+    with pytest.raises(SettingsError, match="there is no run"):
+        run([*GYM, "resume=must"], tmp_path, "demo")
+    run(GYM, tmp_path, "demo")
+    run([*GYM, "resume=must"], tmp_path, "demo")
+    with pytest.raises(SettingsError, match="resume=never"):
+        run([*GYM, "resume=never"], tmp_path, "demo")
+
+
+def test_on_disk_error_stops_or_goes_on(tmp_path, monkeypatch):
+    from holdfast.checkpoint import CheckpointError
+    from holdfast.trainer import saver
+
+    save, refused = saver.save_checkpoint, []
+
+    def first_is_refused(*args):
+        if not refused:
+            refused.append(args)
+            raise CheckpointError("the disk is full")
+        return save(*args)
+
+    monkeypatch.setattr(saver, "save_checkpoint", first_is_refused)
+    words = [*GYM, "trainer.checkpoint_interval=1"]
+    on = run(words, tmp_path, "on")
+    assert sorted(p.name for p in (on / "checkpoints").iterdir()) == ["00000002", "00000003"]
+    refused.clear()
+    with pytest.raises(CheckpointError, match="the disk is full"):
+        run([*words, "trainer.on_disk_error=stop"], tmp_path, "stop")
+    assert len(read_metrics(tmp_path / "stop")) == 1
+
+
+def test_skipped_updates_says_how_many(tmp_path, monkeypatch):
+    from holdfast.errors import HoldfastError
+    from holdfast.trainer import learner
+
+    step, bad = learner.Learner._step, []
+    monkeypatch.setattr(
+        learner.Learner, "_step", lambda self, loss: step(self, loss) if len(bad) >= 2 else bad.append(1)
+    )
+    rows = read_metrics(run([*GYM, "trainer.skipped_updates=2"], tmp_path, "survived"))
+    assert [row["skipped"] for row in rows] == [2, 0, 0]
+    assert len(list((tmp_path / "survived" / "skipped").iterdir())) == 2
+    bad.clear()
+    with pytest.raises(HoldfastError, match="not finite 2 times in a row"):
+        run([*GYM, "trainer.skipped_updates=1"], tmp_path, "stopped")
 
 
 def test_num_workers_starts_processes_and_changes_no_number(tmp_path, monkeypatch):

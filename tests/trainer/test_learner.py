@@ -130,7 +130,7 @@ def test_a_gradient_that_is_not_finite_moves_nothing_and_stops_the_run_when_it_s
 def test_one_bad_minibatch_does_not_stop_the_others():
     policy, experience, learner, _ = set_up()
     before = [p.detach().clone() for p in policy.parameters()]
-    experience.outcomes()["rewards"][-1, 0] = torch.inf
+    experience.outcomes()["rewards"][1, 0] = torch.inf  # the outcome of its first action: nothing came before
     metrics = learner.update(experience, 0.0).metrics
     assert metrics["skipped"] == 1
     assert all(p.isfinite().all() for p in policy.parameters())

@@ -47,11 +47,11 @@ def test_taxi_end_to_end(tmp_path, monkeypatch):
     steps, illegal = 0, 0
     step = GymWorld._step
 
-    def watched(self):
+    def watched(self, envs):
         nonlocal steps, illegal
         steps += self.num_slots
         illegal += int((~self.buffers.action_mask[range(self.num_slots), self.buffers.actions]).sum())
-        step(self)
+        step(self, envs)
 
     monkeypatch.setattr(GymWorld, "_step", watched)
     here = run(tmp_path, "here", "debug.poison=true", "trainer.burn_in=4")

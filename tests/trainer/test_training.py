@@ -99,6 +99,7 @@ def test_a_finished_run_is_left_as_it_is(tmp_path, capsys):
 
 def test_a_finished_run_can_be_made_longer(tmp_path):
     words = [word for word in SMALL if "total_timesteps" not in word] + [f"runs_dir={tmp_path}"]
+    words += ["trainer.schedule.lr.kind=constant"]  # a schedule would follow the new length
     short, long = "trainer.total_timesteps=128", "trainer.total_timesteps=256"
     once = train(load_settings([*words, "run=once", short])).run
     before = figures(once)
