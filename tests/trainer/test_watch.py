@@ -95,6 +95,41 @@ def test_an_exploding_gradient_is_noticed():
     assert "exploding" in text
 
 
+def warnings(rows, watch=None):
+    """What the watch says over a course of metrics, with a parity that is fine."""
+    parity = one_update(make("box")).parity
+    watch = watch or Watch(SETTINGS)
+    return [text for number, row in enumerate(rows, 1) for text in watch.look(parity, {"update": number, **row})]
+
+
+def test_values_that_explode_are_noticed():
+    calm = [{"value_loss": 2.0}] * 20
+    assert warnings(calm) == []
+    (text,) = warnings([*calm, {"value_loss": 1e5}, {"value_loss": 1e5}])
+    assert "VALUES EXPLODE" in text
+
+
+def test_an_agent_that_settled_without_learning_is_noticed():
+    flat = [{"entropy": 1.6 * 0.8**n, "episode_return": 0.5 + 0.01 * (n % 3), "episodes": 200 + n} for n in range(40)]
+    (text,) = warnings(flat)
+    assert "ENTROPY IS GONE" in text
+    risen = [row | {"episode_return": min(1.0, 0.5 + 0.02 * n)} for n, row in enumerate(flat)]
+    assert warnings(risen) == []
+    assert warnings([row | {"entropy": -row["entropy"]} for row in flat]) == []
+
+
+def test_a_collapse_is_noticed_once_and_noise_is_not_one():
+    up = [min(1.0, 0.4 + 0.01 * n) for n in range(60)]
+    rows = [{"episode_return": value, "episodes": 100 + n} for n, value in enumerate([*up, *[0.45] * 30])]
+    (text,) = warnings(rows)
+    assert "THE RETURN HAS COLLAPSED: 0.99 at update 60, now 0.45" in text
+    assert warnings(rows[:62]) == []
+    noise = torch.randn(200, generator=torch.Generator().manual_seed(0)).tolist()
+    assert warnings([{"episode_return": value, "episodes": 500} for value in noise]) == []
+    early = [row | {"episodes": 50} for row in rows]
+    assert warnings(early) == [], "a mean of few episodes says little"
+
+
 @pytest.mark.parametrize("core", ["lstm", "gru"])
 def test_gradient_norms_are_told_apart_by_part(core):
     metrics = one_update(make("box", core)).metrics

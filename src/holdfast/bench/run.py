@@ -12,6 +12,7 @@ import torch
 from holdfast.bench.agents import measure_agents, measure_fast
 from holdfast.bench.end_to_end import measure_end_to_end
 from holdfast.bench.recurrence import measure_core
+from holdfast.bench.reliability import measure_reliability
 from holdfast.errors import SettingsError
 from holdfast.recurrence import keep_freed_memory
 
@@ -38,6 +39,10 @@ PARTS = {
     "end-to-end": Part(
         "Whole training runs: agent steps per second, shares of time, experience per step",
         lambda quick: measure_end_to_end(3 if quick else 15),
+    ),
+    "reliability": Part(
+        "Finite checks, action log, snapshots and checkpoints: their share of training time at the default interval",
+        lambda quick: measure_reliability(10 if quick else 50),
     ),
 }
 

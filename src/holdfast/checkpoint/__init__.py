@@ -3,11 +3,13 @@
 from holdfast.checkpoint.optimizer import flatten_optimizer, restore_optimizer
 from holdfast.checkpoint.store import (
     Checkpoint,
+    best_checkpoint,
     list_checkpoints,
     load_checkpoint,
     newest_checkpoint,
     read_facts,
     remove_checkpoint,
+    return_of,
     save_checkpoint,
     verify_checkpoint,
 )
@@ -16,6 +18,7 @@ from holdfast.runs.files import CheckpointError
 __all__ = [
     "Checkpoint",
     "CheckpointError",
+    "best_checkpoint",
     "flatten_optimizer",
     "list_checkpoints",
     "load_checkpoint",
@@ -23,6 +26,7 @@ __all__ = [
     "read_facts",
     "remove_checkpoint",
     "restore_optimizer",
+    "return_of",
     "save_checkpoint",
     "verify_checkpoint",
 ]

@@ -155,6 +155,28 @@ def newest_checkpoint(folder: Path, on_damaged: Callable[[CheckpointError], None
     return None
 
 
+def return_of(facts: Mapping[str, Any]) -> float | None:
+    """The mean return when a checkpoint was saved; None if no episode had ended."""
+    value = facts.get("episode_return")
+    return float(value) if isinstance(value, int | float) else None
+
+
+def best_checkpoint(folder: Path, on_damaged: Callable[[CheckpointError], None] | None = None) -> Path | None:
+    """The checkpoint with the highest mean return among those that verify, the newest of equals; None if there is none."""
+    best: tuple[float, Path] | None = None
+    for path in list_checkpoints(folder):
+        try:
+            verify_checkpoint(path)
+            value = return_of(read_facts(path))
+        except CheckpointError as error:
+            if on_damaged is not None:
+                on_damaged(error)
+            continue
+        if value is not None and (best is None or value >= best[0]):
+            best = value, path
+    return best[1] if best else None
+
+
 def _copy(target: Path, group: str, members: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Tensors as the format wants them: dense, on the CPU, each with storage of its own."""
     copies = {}

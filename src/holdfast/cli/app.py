@@ -62,6 +62,7 @@ def train(
     holdfast train env=gym:CartPole-v1 env.hide=[1,3] policy.core=gru seed=3
     holdfast train settings=pendulum_no_velocity trainer.num_workers=2
     holdfast train settings=./mine.yaml wandb=offline
+    holdfast train run=first
 
     \b
     env=NAME          memory, collect, arena, gym:NAME, gymvec:NAME, pettingzoo:MODULE
@@ -69,13 +70,17 @@ def train(
                       box for numbers and pictures (chosen by the world if left out), or ./mine.py:MyPolicy
     agent=NAME        the same agents as graphs of components, or ./mine.yaml
     settings=NAME     a ready-made settings file (`holdfast settings --list`) or a .yaml of yours
-    run=NAME          the folder runs/NAME, where everything about the run is kept
+    run=NAME          the folder runs/NAME, where everything about the run is kept; one that exists goes on where
+                      it was, with the settings it was started with (resume=never refuses, resume=must insists)
     """
     with telling_failures():
         from holdfast.config import load_settings
 
         settings = load_settings(words or [])
-        from holdfast.trainer import train as run_training  # torch: only for settings that are good
+        from holdfast.runs import find_past
+
+        find_past(settings)  # a run in use, or one that is another, is refused before torch is imported
+        from holdfast.trainer import train as run_training
 
         result = run_training(settings)
         typer.echo(_closing_lines(result.run, result.summary, settings.policy.agent_word))
@@ -111,7 +116,9 @@ def evaluate(
     episodes: Annotated[int, typer.Option(min=1, max=1_000_000, help="Episodes to play.")] = 20,
     sample: Annotated[bool, typer.Option("--sample", help="Draw actions instead of taking the likeliest.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of the episodes.")] = 1_000_000,
-    checkpoint: Annotated[str | None, typer.Option(help="Name of a checkpoint; the newest if left out.")] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Name of a checkpoint, or best; the newest if left out.")
+    ] = None,
     max_steps: Annotated[int, typer.Option(min=1, help="Longest episode to wait for.")] = 100_000,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     py_agent: Annotated[

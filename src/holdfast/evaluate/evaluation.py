@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 
-from holdfast.checkpoint import CheckpointError, load_checkpoint, newest_checkpoint
+from holdfast.checkpoint import CheckpointError, best_checkpoint, load_checkpoint, newest_checkpoint
 from holdfast.config import load_run_settings
 from holdfast.config.settings import EnvSettings, OwnPolicySettings, Settings
 from holdfast.envs import describe, make_world
@@ -72,9 +72,15 @@ def load_agent(
     py_agent: str | None = None,
     on_damaged: Callable[[CheckpointError], None] | None = None,
 ) -> tuple[MettaAgent, Settings, Path]:
-    """The agent of a run's newest checkpoint, or of the one named, with the run's settings and where it was found."""
+    """The agent of a run's newest checkpoint, or of the one named, with the run's settings and where it was found.
+
+    "best" is the one with the highest mean return at the time it was saved.
+    """
     folder = run_dir / "checkpoints"
-    path = folder / checkpoint if checkpoint else newest_checkpoint(folder, on_damaged)
+    if checkpoint == "best":
+        path = best_checkpoint(folder, on_damaged)
+    else:
+        path = folder / checkpoint if checkpoint else newest_checkpoint(folder, on_damaged)
     if path is None or not path.exists():
         there = ", ".join(sorted(p.name for p in folder.glob("[0-9]*"))[-5:]) or "none"
         raise SettingsError(

@@ -10,7 +10,14 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor
 
-from holdfast.checkpoint import CheckpointError, list_checkpoints, read_facts, remove_checkpoint, save_checkpoint
+from holdfast.checkpoint import (
+    CheckpointError,
+    list_checkpoints,
+    read_facts,
+    remove_checkpoint,
+    return_of,
+    save_checkpoint,
+)
 from holdfast.config.settings import Keep, Settings
 from holdfast.errors import HoldfastError
 from holdfast.policies import MettaAgent
@@ -98,7 +105,7 @@ class Saver:
         }
         path = save_checkpoint(self.run.checkpoints, name_of(snapshot.update), snapshot.tensors, facts)
         self.behind = None
-        self._returns[path.name] = facts["episode_return"]
+        self._returns[path.name] = return_of(facts)
         for name in superfluous(self._returns, self.settings.trainer.keep):
             remove_checkpoint(self.run.checkpoints / name)
             del self._returns[name]
@@ -108,13 +115,13 @@ def name_of(update: int) -> str:
     return f"{update:08d}"
 
 
-def superfluous(returns: dict[str, Any], keep: Keep) -> list[str]:
+def superfluous(returns: dict[str, float | None], keep: Keep) -> list[str]:
     """Names that need not stay, oldest first. returns: the mean return of each checkpoint, None where no episode had ended."""
     names = sorted(returns)
     stay = set(names[-keep.last :])
-    known = [name for name in names if returns[name] is not None]
+    known = {name: value for name, value in returns.items() if value is not None}
     if keep.best and known:
-        stay.add(max(known, key=lambda name: (returns[name], name)))
+        stay.add(max(known, key=lambda name: (known[name], name)))
     if keep.every:
         stay |= {name for name in names if int(name) % keep.every == 0}
     return [name for name in names if name not in stay]
@@ -122,7 +129,6 @@ def superfluous(returns: dict[str, Any], keep: Keep) -> list[str]:
 
 def _return_of(path: Path) -> float | None:
     try:
-        value = read_facts(path).get("episode_return")
+        return return_of(read_facts(path))
     except CheckpointError:
         return None  # damaged: neither best nor, before long, among the newest
-    return value if isinstance(value, int | float) else None

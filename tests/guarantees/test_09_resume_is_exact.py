@@ -1,0 +1,165 @@
+"""Guarantee 9: a run that was stopped anywhere and continued is the run that was never stopped, bit for bit."""
+
+import json
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holdfast.checkpoint import load_checkpoint, newest_checkpoint
+from holdfast.config import load_settings
+from holdfast.rollout import Collector
+from holdfast.runs import read_metrics
+from holdfast.trainer import train
+from holdfast.trainer.learner import Learner
+from holdfast.trainer.signals import Stopped
+
+TIMING = {"wall_s", "sps", "rss_mb", "share_world", "share_inference", "share_learning"}
+CARTPOLE = [
+    "env=gym:CartPole-v1",
+    "env.hide=[1,3]",
+    "env.num_envs=4",
+    "trainer.horizon=8",
+    "trainer.batch_size=64",
+    "trainer.minibatch_size=32",
+    "trainer.total_timesteps=320",
+    "trainer.checkpoint_interval=0",
+    "policy.hidden=8",
+    "policy.encoder=[8]",
+    "policy.heads=[8]",
+    "progress=off",
+]
+MEMORY = [
+    "env.num_envs=2",
+    "env.rooms=2",
+    "trainer.horizon=8",
+    "trainer.batch_size=64",
+    "trainer.minibatch_size=32",
+    "trainer.total_timesteps=192",
+    "trainer.checkpoint_interval=0",
+    "policy.hidden=8",
+    "progress=off",
+]
+
+
+def state(run):
+    """Everything that has to be equal at the end."""
+    saved = load_checkpoint(newest_checkpoint(run / "checkpoints"))
+    rows = [{key: value for key, value in row.items() if key not in TIMING} for row in read_metrics(run)]
+    summary = json.loads((run / "summary.json").read_text())
+    figures = {key: summary[key] for key in ("agent_steps", "episode_return_mean", "episodes", "exact")}
+    return saved.tensors, rows, figures
+
+
+def same(one, other):
+    (tensors, *rest), (other_tensors, *other_rest) = one, other
+    assert tensors.keys() == other_tensors.keys()
+    for group, members in tensors.items():
+        assert members.keys() == other_tensors[group].keys()
+        for name, x in members.items():
+            assert x.dtype == other_tensors[group][name].dtype, (group, name)
+            assert torch.equal(x, other_tensors[group][name]), (group, name)
+    assert rest == other_rest
+
+
+def stop_at(monkeypatch, owner, name, call):
+    """The call-th call of this method ends the run as a signal would, when it is done."""
+    original, calls = getattr(owner, name), []
+
+    def counted(self, *args, **kwargs):
+        result = original(self, *args, **kwargs)
+        calls.append(name)
+        if len(calls) == call:
+            raise Stopped(15)
+        return result
+
+    monkeypatch.setattr(owner, name, counted)
+
+
+def continued(words, folder, name, stops):
+    """The run after being stopped at each of these places, each time by another process as far as the run can tell."""
+    for owner, method, call in stops:
+        run = load_settings([*words, f"runs_dir={folder}", f"run={name}"])
+        with pytest.MonkeyPatch.context() as patch:
+            stop_at(patch, owner, method, call)
+            with pytest.raises(Stopped):
+                train(run)
+        torch.manual_seed(12345)  # whatever another process would have
+    return state(train(load_settings([*words, f"runs_dir={folder}", f"run={name}"])).run)
+
+
+@pytest.mark.parametrize("core", ["lstm", "gru", "mingru", "none"])
+@pytest.mark.parametrize("agent", ["py_agent=fast", "agent=fast", "agent=latent_attn_tiny"])
+def test_every_core_and_both_families(agent, core, tmp_path):
+    words = [*MEMORY, agent, f"policy.core={core}"]
+    whole = state(train(load_settings([*words, f"runs_dir={tmp_path}", "run=whole"])).run)
+    same(continued(words, tmp_path, "cut", [(Collector, "collect", 2), (Learner, "_step", 2)]), whole)
+
+
+OPTIONS = {
+    "plain": [],
+    "first weights": ["trainer.l2_init=0.1", "trainer.weight_clip=1.5"],
+    "schedules and several epochs": [
+        "trainer.update_epochs=3",
+        "trainer.schedule.lr.kind=cosine",
+        "trainer.schedule.clip.kind=linear",
+        "trainer.start_states=refreshed",
+    ],
+    "priorities": ["trainer.prioritized.alpha=0.8", "trainer.burn_in=4"],
+    "memory for life": ["policy.memory_scope=lifetime", "policy.layers=2"],
+    "memory wiped": ["trainer.reset_memory_each_rollout=true"],
+}
+
+
+@pytest.fixture(scope="module")
+def whole_runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    return {
+        name: state(train(load_settings([*CARTPOLE, *words, f"runs_dir={folder}", f"run={i}"])).run)
+        for i, (name, words) in enumerate(OPTIONS.items())
+    }
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_stopped_anywhere_and_however_often(whole_runs, tmp_path_factory, data):
+    option = data.draw(st.sampled_from(sorted(OPTIONS)))
+    place = st.tuples(
+        *[st.sampled_from([(Collector, "collect"), (Learner, "_step"), (Learner, "update")]), st.integers(1, 2)]
+    )
+    stops = [(*where, call) for where, call in data.draw(st.lists(place, min_size=1, max_size=3))]
+    folder = tmp_path_factory.mktemp("cut")
+    same(continued([*CARTPOLE, *OPTIONS[option]], folder, "cut", stops), whole_runs[option])
+
+
+@pytest.mark.parametrize("forgotten", ["optimizer", "memory", "rng", "episodes", "arrived", "world", "first"])
+def test_it_takes_all_of_it(forgotten, tmp_path, monkeypatch, whole_runs):
+    """A continued run that forgot any one thing is another run: the comparison above would see it."""
+    from holdfast.trainer import resume
+
+    load = resume.load_checkpoint
+
+    def forgetful(path):
+        saved = load(path)
+        for name, x in saved.tensors[forgotten].items():
+            # random generators keep a structure of their own; another seed's state is a valid one
+            seeded = torch.Generator().manual_seed(9).get_state() if forgotten == "rng" and x.numel() > 5000 else None
+            x.copy_(seeded) if seeded is not None else x.zero_() if name not in ("numpy", "python", "torch") else None
+        return saved
+
+    words = [*CARTPOLE, *OPTIONS["first weights"]]
+    monkeypatch.setattr(resume, "load_checkpoint", forgetful)
+    cut = continued(words, tmp_path, "cut", [(Collector, "collect", 4)])
+    with pytest.raises(AssertionError):
+        same(cut, whole_runs["first weights"])
+
+
+def test_worlds_that_cannot_come_back_say_so_and_start_new_episodes(tmp_path, capsys):
+    words = [word for word in CARTPOLE if not word.startswith("env=")] + ["env=gymvec:CartPole-v1"]
+    *_, figures = continued(words, tmp_path, "cut", [(Collector, "collect", 3)])
+    said = capsys.readouterr().err
+    assert "a vector environment draws its episodes from one generator" in said
+    assert "with new episodes, so not exactly" in said
+    assert figures["exact"] is False
+    assert [row["update"] for row in read_metrics(tmp_path / "cut")] == [1, 2, 3, 4, 5]
