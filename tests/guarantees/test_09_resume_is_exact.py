@@ -163,3 +163,17 @@ def test_worlds_that_cannot_come_back_say_so_and_start_new_episodes(tmp_path, ca
     assert "with new episodes, so not exactly" in said
     assert figures["exact"] is False
     assert [row["update"] for row in read_metrics(tmp_path / "cut")] == [1, 2, 3, 4, 5]
+
+
+def test_other_threads_are_not_called_exact(tmp_path, capsys):
+    one, two = "trainer.threads=1", "trainer.threads=2"
+    words = [*CARTPOLE, f"runs_dir={tmp_path}", "run=cut"]
+    with pytest.MonkeyPatch.context() as patch:
+        stop_at(patch, Collector, "collect", 3)
+        with pytest.raises(Stopped):
+            train(load_settings([*words, one]))
+    train(load_settings([f"runs_dir={tmp_path}", "run=cut", two]))
+    said = capsys.readouterr().err
+    assert "from here on with trainer.threads 1 -> 2" in said
+    assert "saved with threads 1 (here 2)" in said
+    assert json.loads((tmp_path / "cut" / "summary.json").read_text())["exact"] is False

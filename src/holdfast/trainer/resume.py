@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+import torch
 
 from holdfast.checkpoint import Checkpoint, CheckpointError, list_checkpoints, load_checkpoint, newest_checkpoint
 from holdfast.config.settings import Settings
@@ -80,8 +83,18 @@ def begin(
     if facts["update"] >= updates:
         say(f"run={settings.run}: its {steps} are done; a larger trainer.total_timesteps goes on.")
         return facts
+    other = _other_versions(saved.manifest)
+    if other:
+        say(f"run={settings.run}: saved with {other}: from here on, numbers may differ in their last digits.")
     if lost:
         say(f"{lost}.\nThe run goes on after {steps} with new episodes, so not exactly as it would have.")
     else:
         say(f"run={settings.run}: goes on after {steps}.")
-    return {**facts, "resumed": facts["resumed"] + 1, "exact": facts["exact"] and not lost}
+    return {**facts, "resumed": facts["resumed"] + 1, "exact": facts["exact"] and not lost and not other}
+
+
+def _other_versions(manifest: Mapping[str, Any]) -> str:
+    """What rounds differently than when the checkpoint was written, in words."""
+    was = {"torch": manifest.get("versions", {}).get("torch"), "threads": manifest.get("threads")}
+    now = {"torch": torch.__version__, "threads": torch.get_num_threads()}
+    return ", ".join(f"{name} {was[name]} (here {now[name]})" for name in was if was[name] != now[name])
