@@ -3,6 +3,7 @@
 from holdfast.checkpoint.optimizer import flatten_optimizer, restore_optimizer
 from holdfast.checkpoint.store import (
     Checkpoint,
+    clear_left_overs,
     list_checkpoints,
     load_checkpoint,
     newest_checkpoint,
@@ -16,6 +17,7 @@ from holdfast.runs.files import CheckpointError
 __all__ = [
     "Checkpoint",
     "CheckpointError",
+    "clear_left_overs",
     "flatten_optimizer",
     "list_checkpoints",
     "load_checkpoint",

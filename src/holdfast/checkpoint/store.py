@@ -77,9 +77,7 @@ def save_checkpoint(
         folder.mkdir(parents=True, exist_ok=True)
         if target.exists():
             raise CheckpointError(f"{target}: not written: a checkpoint of this name exists")
-        for pattern in (".*.partial", ".*.removed"):  # of a run that was killed while it wrote
-            for left_over in folder.glob(pattern):
-                shutil.rmtree(left_over, ignore_errors=True)
+        clear_left_overs(folder)
         partial.mkdir()
         try:
             _fill(partial, copies, facts_data)
@@ -92,6 +90,13 @@ def save_checkpoint(
         needed = sum(t.nbytes for members in copies.values() for t in members.values())
         raise write_error(target, error, needed) from error
     return target
+
+
+def clear_left_overs(folder: Path) -> None:
+    """Remove what a process that was killed while it wrote, or removed, has left; for the folder's one writer."""
+    for pattern in (".*.partial", ".*.removed"):
+        for left_over in folder.glob(pattern):
+            shutil.rmtree(left_over, ignore_errors=True)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:

@@ -10,7 +10,14 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor
 
-from holdfast.checkpoint import CheckpointError, list_checkpoints, read_facts, remove_checkpoint, save_checkpoint
+from holdfast.checkpoint import (
+    CheckpointError,
+    clear_left_overs,
+    list_checkpoints,
+    read_facts,
+    remove_checkpoint,
+    save_checkpoint,
+)
 from holdfast.config.settings import Keep, Settings
 from holdfast.errors import HoldfastError
 from holdfast.policies import MettaAgent
@@ -31,6 +38,7 @@ class Saver:
         self.run, self.settings, self.say = run, settings, say
         self._signals = signals
         self._agent = agent
+        clear_left_overs(run.checkpoints)  # the run may be done, and write none any more
         self._returns = {path.name: _return_of(path) for path in list_checkpoints(run.checkpoints)}
         self.behind: Snapshot | None = None
 
