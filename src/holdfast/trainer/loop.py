@@ -14,7 +14,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from holdfast.checkpoint import Checkpoint
+from holdfast.checkpoint import Checkpoint, list_checkpoints
 from holdfast.config.batches import BatchPlan, plan_batches
 from holdfast.config.settings import Settings
 from holdfast.envs import World, describe, make_world
@@ -75,8 +75,7 @@ def train(settings: Settings) -> TrainResult:
         try:
             summary = _train(settings, spec, plan, agent, world, run, saved, signals)
         except Stopped:
-            word = f"run={run.path.name}" + (f" runs_dir={settings.runs_dir}" if settings.runs_dir != "runs" else "")
-            say(f"Stopped. The run is saved; `holdfast train {word}` goes on with it.")
+            say(_farewell(settings, run))
             raise
     return TrainResult(run.path, summary)
 
@@ -153,6 +152,14 @@ def _train(
     }
     run.write_summary(summary)
     return summary
+
+
+def _farewell(settings: Settings, run: RunFolder) -> str:
+    saved = list_checkpoints(run.checkpoints)
+    if not saved:
+        return "Stopped; nothing was saved."
+    word = f"run={run.path.name}" + (f" runs_dir={settings.runs_dir}" if settings.runs_dir != "runs" else "")
+    return f"Stopped. The run is saved up to update {int(saved[-1].name)}; `holdfast train {word}` goes on with it."
 
 
 def threads_that_pay(policy: Policy, plan: BatchPlan) -> int:
