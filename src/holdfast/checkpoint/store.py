@@ -137,9 +137,12 @@ def verify_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """Every checkpoint of a folder, oldest first (by name, numbers as numbers), unverified."""
+    """Every checkpoint of a folder, oldest first (by name, numbers as numbers), unverified.
+
+    What has lost its manifest is a damaged one: it was written whole.
+    """
     try:
-        found = [p for p in folder.iterdir() if _NAME.fullmatch(p.name) and (p / MANIFEST).exists()]
+        found = [p for p in folder.iterdir() if _NAME.fullmatch(p.name) and p.is_dir() and _has_parts(p)]
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
@@ -266,6 +269,10 @@ def _seal(manifest: dict[str, Any]) -> bytes:
 def _is_tensor_file(name: str) -> bool:
     group, dot, kind = name.partition(".")
     return dot + kind == ".safetensors" and bool(_GROUP.fullmatch(group))
+
+
+def _has_parts(path: Path) -> bool:
+    return any(file.name in (MANIFEST, FACTS) or _is_tensor_file(file.name) for file in path.iterdir())
 
 
 def _by_numbers(name: str) -> list[tuple[int, int, str]]:

@@ -14,7 +14,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from holdfast.checkpoint import Checkpoint, list_checkpoints
+from holdfast.checkpoint import Checkpoint
 from holdfast.config.batches import BatchPlan, plan_batches
 from holdfast.config.settings import Settings
 from holdfast.envs import World, describe, make_world
@@ -27,8 +27,8 @@ from holdfast.runs import RunFolder, find_past
 from holdfast.spec import WorldSpec, keys
 from holdfast.trainer.learner import Learner, Update
 from holdfast.trainer.progress import make_progress
-from holdfast.trainer.resume import begin, find_saved, restore_agent, updates_of
-from holdfast.trainer.saver import Saver
+from holdfast.trainer.resume import begin, find_saved, updates_of
+from holdfast.trainer.saver import Saver, saved_updates
 from holdfast.trainer.shapes import describe_update
 from holdfast.trainer.signals import Stopped, StopSignals
 from holdfast.trainer.sinks import check_sinks, make_sinks
@@ -53,9 +53,9 @@ def train(settings: Settings) -> TrainResult:
     plan = plan_batches(settings.trainer, settings.env.num_envs * spec.agents_per_env)
     check_sinks(settings)
     past = find_past(settings)
-    saved = find_saved(past) if past else None
     _set_up(settings)
-    agent = (make_agent(settings, spec) if saved is None else restore_agent(settings, spec, saved)).to(settings.device)
+    saved, agent = find_saved(past, settings, spec, plan) if past else (None, None)
+    agent = (agent or make_agent(settings, spec)).to(settings.device)
     policy = agent.policy
     audit_first(settings)
     policy.sampling.generator = torch.Generator(settings.device).manual_seed(settings.seed)
@@ -104,7 +104,7 @@ def _train(
     with ExitStack() as stack:
         sinks = [stack.enter_context(closing(s)) for s in make_sinks(settings, run.path, facts["agent_steps"])]
         progress = stack.enter_context(make_progress(settings.progress, title, total))
-        saver = Saver(run, agent, settings, signals, progress.message)
+        saver = Saver(run, agent, settings, signals, progress.message, facts["update"])
         stack.enter_context(saver)
         for update in range(facts["update"] + 1, plan.updates + 1):
             update_began = perf_counter()
@@ -155,7 +155,7 @@ def _train(
 
 
 def _farewell(settings: Settings, run: RunFolder) -> str:
-    saved = list_checkpoints(run.checkpoints)
+    saved = saved_updates(run.checkpoints)
     if not saved:
         return "Stopped; nothing was saved."
     word = f"run={run.path.name}" + (f" runs_dir={settings.runs_dir}" if settings.runs_dir != "runs" else "")

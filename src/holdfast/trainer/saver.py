@@ -30,16 +30,27 @@ SKIPPED = "skipped"
 
 
 class Saver:
-    """Writes snapshots into the run folder. `behind` is the newest snapshot that is not on the disk."""
+    """Writes snapshots into the run folder. `behind` is the newest snapshot that is not on the disk.
+
+    Checkpoints of later updates than `done`, where the run goes on, could not be used; the first that is written takes their place.
+    """
 
     def __init__(
-        self, run: RunFolder, agent: MettaAgent, settings: Settings, signals: StopSignals, say: Callable[[str], None]
+        self,
+        run: RunFolder,
+        agent: MettaAgent,
+        settings: Settings,
+        signals: StopSignals,
+        say: Callable[[str], None],
+        done: int,
     ):
         self.run, self.settings, self.say = run, settings, say
         self._signals = signals
         self._agent = agent
         clear_left_overs(run.checkpoints)  # the run may be done, and write none any more
-        self._returns = {path.name: _return_of(path) for path in list_checkpoints(run.checkpoints)}
+        found = saved_updates(run.checkpoints)
+        self._returns = {path.name: _return_of(path) for path in found if int(path.name) <= done}
+        self._useless = [path for path in found if int(path.name) > done]
         self.behind: Snapshot | None = None
 
     def __enter__(self) -> Saver:
@@ -104,6 +115,8 @@ class Saver:
             "policy": self.settings.policy.model_dump(mode="json"),
             "agent": self._agent.facts(),
         }
+        while self._useless:
+            remove_checkpoint(self._useless.pop())
         path = save_checkpoint(self.run.checkpoints, name_of(snapshot.update), snapshot.tensors, facts)
         self.behind = None
         self._returns[path.name] = facts["episode_return"]
@@ -114,6 +127,11 @@ class Saver:
 
 def name_of(update: int) -> str:
     return f"{update:08d}"
+
+
+def saved_updates(folder: Path) -> list[Path]:
+    """The checkpoints a run wrote, oldest first. Copies under names of a user's own are the user's."""
+    return [path for path in list_checkpoints(folder) if path.name.isdigit()]
 
 
 def superfluous(returns: dict[str, Any], keep: Keep) -> list[str]:
