@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from holdfast.checkpoint import list_checkpoints, load_checkpoint
 
+from holdfast.checkpoint import list_checkpoints, load_checkpoint
 from support.runs import CARTPOLE, REPOSITORY, SMALL_NET, TINY, digest, run, run_stopped
 
 WORLDS = {
@@ -34,15 +34,10 @@ WORLDS = {
 }
 
 
-def only_last(words: list[str]) -> list[str]:
-    """Of words with the same key."""
-    return list({word.partition("=")[0]: word for word in words}.values())
-
-
 @pytest.mark.parametrize("world", [pytest.param(w, marks=pytest.mark.slow if w == "workers" else ()) for w in WORLDS])
 def test_stopped_in_every_rollout_it_is_the_same_run(world: str, tmp_path: Path):
     """One process per update; the next one goes on. The checkpoint of every update is compared, not only the last."""
-    words = only_last(WORLDS[world])
+    words = WORLDS[world]
     untouched = run(words, tmp_path, "untouched")
     saved = list_checkpoints(untouched / "checkpoints")
     for _ in saved[:-1]:

@@ -51,7 +51,12 @@ digest: Callable[[Path], dict[str, str]] = _kills.digest  # one measure of samen
 
 
 def run(words: list[str], folder: Path, name: str) -> Path:
-    return train(load_settings([*words, f"runs_dir={folder}", f"run={name}"])).run
+    return train(load_settings([*last_of_each(words), f"runs_dir={folder}", f"run={name}"])).run
+
+
+def last_of_each(words: list[str]) -> list[str]:
+    """Of words with the same key the last, so that a test may change a word of those above."""
+    return list({word.partition("=")[0]: word for word in words}.values())
 
 
 @contextmanager
@@ -81,7 +86,7 @@ def run_stopped(words: list[str], folder: Path, name: str, after: int) -> Path:
 
 def start(words: list[str], folder: Path, **more: Any) -> subprocess.Popen[str]:
     """`holdfast train` in a process of its own, with folder/runs for its runs."""
-    command = [sys.executable, "-m", "holdfast", "train", *words]
+    command = [sys.executable, "-m", "holdfast", "train", *last_of_each(words)]
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
 
 
