@@ -61,22 +61,24 @@ def train(settings: Settings) -> TrainResult:
     policy.sampling.generator = torch.Generator(settings.device).manual_seed(settings.seed)
     check_experience_spec(policy)
     torch.set_num_threads(settings.trainer.threads or threads_that_pay(policy, plan))
-    signals = StopSignals()
-    with (
-        signals.listening(),
-        make_world(
-            settings.env,
-            settings.trainer.num_workers,
-            worker_timeout=settings.trainer.worker_timeout,
-            worker_failures=settings.trainer.worker_failures,
-        ) as world,
-        RunFolder.create(settings) if past is None else RunFolder.reopen(past.path, settings, updates_of(saved)) as run,
-    ):
-        try:
+    signals, run = StopSignals(), None
+    try:
+        with (
+            signals.listening(),
+            make_world(
+                settings.env,
+                settings.trainer.num_workers,
+                worker_timeout=settings.trainer.worker_timeout,
+                worker_failures=settings.trainer.worker_failures,
+            ) as world,
+            RunFolder.create(settings)
+            if past is None
+            else RunFolder.reopen(past.path, settings, updates_of(saved)) as run,
+        ):
             summary = _train(settings, spec, plan, agent, world, run, saved, signals)
-        except Stopped:
-            say(_farewell(settings, run))
-            raise
+    except Stopped:
+        say("Stopped before training began." if run is None else _farewell(settings, run))
+        raise
     return TrainResult(run.path, summary)
 
 
