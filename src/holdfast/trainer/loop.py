@@ -111,7 +111,11 @@ def _train(
         for update in range(facts["update"] + 1, plan.updates + 1):
             update_began = perf_counter()
             rollout = collector.collect()
-            learned = learner.update(experience, progress=(update - 1) / plan.updates)
+            try:
+                learned = learner.update(experience, progress=(update - 1) / plan.updates)
+            finally:  # also if one too many ends the run
+                for warning in saver.keep_skipped(update, skipped):
+                    progress.message(warning)
             absorb_observations(policy, experience)
 
             seconds = perf_counter() - update_began
@@ -132,7 +136,7 @@ def _train(
                 saver.offer(take_snapshot(update, agent, learner, collector, facts))
             for sink in sinks:
                 sink.log(metrics, metrics["agent_steps"])
-            for warning in [*saver.keep_skipped(update, skipped), *watch.look(learned.parity, metrics)]:
+            for warning in watch.look(learned.parity, metrics):
                 progress.message(warning)
             if update == 1 and settings.debug.shapes:
                 for line in describe_update(policy, experience, learned):
