@@ -138,12 +138,11 @@ def test_without_it_the_run_is_another_one(
     monkeypatch.setattr(resume, "load_checkpoint", load)
     shutil.copytree(runs / "stopped" / name, tmp_path / name)
     untouched = digest(runs / f"{name}-untouched")
-    try:
-        found = digest(run(words, tmp_path, name))
-    except HoldfastError as error:
-        assert "none of its checkpoints can be used" in str(error) or "cannot be continued" in str(error)
-        assert item.endswith("dropped"), f"a value of the right shape is not noticed, but: {error}"
+    if item.endswith("dropped") and item != "worlds, dropped":
+        with pytest.raises(HoldfastError, match="none of its checkpoints can be used"):
+            run(words, tmp_path, name)
     else:
+        found = digest(run(words, tmp_path, name))
         # what was learned, not only the item itself, which stays as it is in the checkpoints that follow
         assert any(found[part] != untouched[part] for part in LEARNED)
     assert tampered

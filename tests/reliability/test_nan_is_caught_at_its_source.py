@@ -1,4 +1,4 @@
-"""NaN is caught at its source: a world's at the step that made it, with what was learned before saved; a gradient's before it is applied."""
+"""NaN is caught at its source: a world's in the step that made it, the state before it saved; a gradient's before it is applied."""
 
 from __future__ import annotations
 
@@ -92,6 +92,8 @@ def test_too_many_in_a_row_stop_the_run_with_every_minibatch_kept(tmp_path: Path
     assert saved.facts["update"] == 2
     assert all(x.isfinite().all() for x in saved.tensors["policy"].values() if x.is_floating_point())
     kept = sorted((tmp_path / "demo" / "skipped").iterdir())
-    assert [file.name for file in kept] == [f"{name}.safetensors" for name in ("00000002-0", "00000003-0", "00000003-1")]
+    assert [file.name for file in kept] == [
+        f"{name}.safetensors" for name in ("00000002-0", "00000003-0", "00000003-1")
+    ]
     for file in kept:
         assert torch.is_tensor(safetensors.torch.load_file(file)["env_obs"])

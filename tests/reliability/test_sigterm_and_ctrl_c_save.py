@@ -41,7 +41,7 @@ def test_the_last_finished_update_is_saved(number: signal.Signals, code: int, wo
         assert len(workers_of(process.pid)) == workers
         began = time.monotonic()
         process.send_signal(number)
-        output, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=60)
         seconds = time.monotonic() - began
         print(f"{number.name} with {workers} workers: {seconds:.2f} s")
         assert process.returncode == code, errors

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import signal
 import subprocess
 import sys
@@ -129,9 +128,9 @@ def wait_for_updates(process: subprocess.Popen[str], run: Path, updates: int, wi
 
 
 def workers_of(pid: int) -> list[psutil.Process]:
-    """The worker processes of a trainer, in the order of their environments."""
+    """The worker processes of a trainer, in the order in which they were started."""
     found = [c for c in psutil.Process(pid).children() if "spawn_main" in " ".join(c.cmdline())]
-    return sorted(found, key=lambda child: child.pid)
+    return sorted(found, key=lambda child: child.create_time())
 
 
 def gone(processes: list[psutil.Process], within: float) -> bool:
@@ -144,7 +143,3 @@ def gone(processes: list[psutil.Process], within: float) -> bool:
             return False
 
     return comes_true(lambda: not any(is_running(p) for p in processes), within)
-
-
-def environment(**more: str) -> dict[str, str]:
-    return {**os.environ, **more}
