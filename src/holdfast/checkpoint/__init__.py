@@ -4,6 +4,7 @@ from holdfast.checkpoint.optimizer import flatten_optimizer, restore_optimizer
 from holdfast.checkpoint.store import (
     Checkpoint,
     best_checkpoint,
+    clear_left_overs,
     list_checkpoints,
     load_checkpoint,
     newest_checkpoint,
@@ -19,6 +20,7 @@ __all__ = [
     "Checkpoint",
     "CheckpointError",
     "best_checkpoint",
+    "clear_left_overs",
     "flatten_optimizer",
     "list_checkpoints",
     "load_checkpoint",

@@ -77,9 +77,7 @@ def save_checkpoint(
         folder.mkdir(parents=True, exist_ok=True)
         if target.exists():
             raise CheckpointError(f"{target}: not written: a checkpoint of this name exists")
-        for pattern in (".*.partial", ".*.removed"):  # of a run that was killed while it wrote
-            for left_over in folder.glob(pattern):
-                shutil.rmtree(left_over, ignore_errors=True)
+        clear_left_overs(folder)
         partial.mkdir()
         try:
             _fill(partial, copies, facts_data)
@@ -92,6 +90,13 @@ def save_checkpoint(
         needed = sum(t.nbytes for members in copies.values() for t in members.values())
         raise write_error(target, error, needed) from error
     return target
+
+
+def clear_left_overs(folder: Path) -> None:
+    """Remove what a process that was killed while it wrote, or removed, has left; for the folder's one writer."""
+    for pattern in (".*.partial", ".*.removed"):
+        for left_over in folder.glob(pattern):
+            shutil.rmtree(left_over, ignore_errors=True)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
@@ -132,9 +137,12 @@ def verify_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """Every checkpoint of a folder, oldest first (by name, numbers as numbers), unverified."""
+    """Every checkpoint of a folder, oldest first (by name, numbers as numbers), unverified.
+
+    What has lost its manifest is a damaged one: it was written whole.
+    """
     try:
-        found = [p for p in folder.iterdir() if _NAME.fullmatch(p.name) and (p / MANIFEST).exists()]
+        found = [p for p in folder.iterdir() if _NAME.fullmatch(p.name) and p.is_dir() and _has_parts(p)]
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
@@ -283,6 +291,10 @@ def _seal(manifest: dict[str, Any]) -> bytes:
 def _is_tensor_file(name: str) -> bool:
     group, dot, kind = name.partition(".")
     return dot + kind == ".safetensors" and bool(_GROUP.fullmatch(group))
+
+
+def _has_parts(path: Path) -> bool:
+    return any(file.name in (MANIFEST, FACTS) or _is_tensor_file(file.name) for file in path.iterdir())
 
 
 def _by_numbers(name: str) -> list[tuple[int, int, str]]:

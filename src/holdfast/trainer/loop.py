@@ -27,8 +27,8 @@ from holdfast.runs import RunFolder, find_past
 from holdfast.spec import WorldSpec, keys
 from holdfast.trainer.learner import Learner, Update
 from holdfast.trainer.progress import make_progress
-from holdfast.trainer.resume import begin, find_saved, restore_agent, updates_of
-from holdfast.trainer.saver import Saver
+from holdfast.trainer.resume import begin, find_saved, updates_of
+from holdfast.trainer.saver import Saver, saved_updates
 from holdfast.trainer.shapes import describe_update
 from holdfast.trainer.signals import Stopped, StopSignals
 from holdfast.trainer.sinks import check_sinks, make_sinks
@@ -53,31 +53,32 @@ def train(settings: Settings) -> TrainResult:
     plan = plan_batches(settings.trainer, settings.env.num_envs * spec.agents_per_env)
     check_sinks(settings)
     past = find_past(settings)
-    saved = find_saved(past) if past else None
     _set_up(settings)
-    agent = (make_agent(settings, spec) if saved is None else restore_agent(settings, spec, saved)).to(settings.device)
+    saved, agent = find_saved(past, settings, spec, plan) if past else (None, None)
+    agent = (agent or make_agent(settings, spec)).to(settings.device)
     policy = agent.policy
     audit_first(settings)
     policy.sampling.generator = torch.Generator(settings.device).manual_seed(settings.seed)
     check_experience_spec(policy)
     torch.set_num_threads(settings.trainer.threads or threads_that_pay(policy, plan))
-    signals = StopSignals()
-    with (
-        signals.listening(),
-        make_world(
-            settings.env,
-            settings.trainer.num_workers,
-            worker_timeout=settings.trainer.worker_timeout,
-            worker_failures=settings.trainer.worker_failures,
-        ) as world,
-        RunFolder.create(settings) if past is None else RunFolder.reopen(past.path, settings, updates_of(saved)) as run,
-    ):
-        try:
+    signals, run = StopSignals(), None
+    try:
+        with (
+            signals.listening(),
+            make_world(
+                settings.env,
+                settings.trainer.num_workers,
+                worker_timeout=settings.trainer.worker_timeout,
+                worker_failures=settings.trainer.worker_failures,
+            ) as world,
+            RunFolder.create(settings)
+            if past is None
+            else RunFolder.reopen(past.path, settings, updates_of(saved)) as run,
+        ):
             summary = _train(settings, spec, plan, agent, world, run, saved, signals)
-        except Stopped:
-            word = f"run={run.path.name}" + (f" runs_dir={settings.runs_dir}" if settings.runs_dir != "runs" else "")
-            say(f"Stopped. The run is saved; `holdfast train {word}` goes on with it.")
-            raise
+    except Stopped:
+        say("Stopped before training began." if run is None else _farewell(settings, run))
+        raise
     return TrainResult(run.path, summary)
 
 
@@ -105,12 +106,16 @@ def _train(
     with ExitStack() as stack:
         sinks = [stack.enter_context(closing(s)) for s in make_sinks(settings, run.path, facts["agent_steps"])]
         progress = stack.enter_context(make_progress(settings.progress, title, total))
-        saver = Saver(run, agent, settings, signals, progress.message)
+        saver = Saver(run, agent, settings, signals, progress.message, facts["update"])
         stack.enter_context(saver)
         for update in range(facts["update"] + 1, plan.updates + 1):
             update_began = perf_counter()
             rollout = collector.collect()
-            learned = learner.update(experience, progress=(update - 1) / plan.updates)
+            try:
+                learned = learner.update(experience, progress=(update - 1) / plan.updates)
+            finally:  # also if one too many ends the run
+                for warning in saver.keep_skipped(update, skipped):
+                    progress.message(warning)
             absorb_observations(policy, experience)
 
             seconds = perf_counter() - update_began
@@ -131,7 +136,7 @@ def _train(
                 saver.offer(take_snapshot(update, agent, learner, collector, facts))
             for sink in sinks:
                 sink.log(metrics, metrics["agent_steps"])
-            for warning in [*saver.keep_skipped(update, skipped), *watch.look(learned.parity, metrics)]:
+            for warning in watch.look(learned.parity, metrics):
                 progress.message(warning)
             if update == 1 and settings.debug.shapes:
                 for line in describe_update(policy, experience, learned):
@@ -153,6 +158,14 @@ def _train(
     }
     run.write_summary(summary)
     return summary
+
+
+def _farewell(settings: Settings, run: RunFolder) -> str:
+    saved = saved_updates(run.checkpoints)
+    if not saved:
+        return "Stopped; nothing was saved."
+    word = f"run={run.path.name}" + (f" runs_dir={settings.runs_dir}" if settings.runs_dir != "runs" else "")
+    return f"Stopped. The run is saved up to update {int(saved[-1].name)}; `holdfast train {word}` goes on with it."
 
 
 def threads_that_pay(policy: Policy, plan: BatchPlan) -> int:

@@ -3,59 +3,79 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from holdfast.checkpoint import Checkpoint, CheckpointError, list_checkpoints, load_checkpoint, newest_checkpoint
+from holdfast.checkpoint import Checkpoint, CheckpointError, load_checkpoint
+from holdfast.config.batches import BatchPlan
 from holdfast.config.settings import Settings
 from holdfast.envs import why_not_replayable
-from holdfast.errors import HoldfastError, SettingsError
+from holdfast.errors import HoldfastError
 from holdfast.policies import MettaAgent
 from holdfast.rollout import Collector
 from holdfast.runs import Past
 from holdfast.runs.folder import CHECKPOINTS
 from holdfast.spec import WorldSpec
 from holdfast.trainer.learner import Learner
+from holdfast.trainer.saver import saved_updates
 from holdfast.trainer.snapshot import put_back
 from holdfast.trainer.start import say
 
 NOTHING_DONE = {"update": 0, "agent_steps": 0, "wall_s": 0.0, "worst_parity": 0.0, "episode_return": None, "resumed": 0}
+GROUPS = {"policy", "optimizer", "memory", "rng", "arrived", "episodes"}
+OPTIONAL_GROUPS = {"world", "first"}  # where it can be replayed, where learning refers to them
 
 
-def find_saved(past: Past) -> Checkpoint | None:
-    """The newest checkpoint that verifies, each damaged one named; None if none was ever written."""
+def find_saved(
+    past: Past, settings: Settings, spec: WorldSpec, plan: BatchPlan
+) -> tuple[Checkpoint, MettaAgent] | tuple[None, None]:
+    """The newest checkpoint that can be used, and the agent in it; each other one is named. None if none was ever written."""
     for change in past.changes:
         say(f"run={past.path.name}: from here on with {change}")
-    folder = past.path / CHECKPOINTS
-    damaged: list[CheckpointError] = []
-    path = newest_checkpoint(folder, on_damaged=damaged.append)
-    instead = f"{path.name} is used instead" if path else "no other is left"
-    for error in damaged:
-        say(f"{error}; {instead}")
-    if path is None:
-        if list_checkpoints(folder):
-            raise HoldfastError(
-                f"run={past.path.name}: none of its checkpoints can be used, so it cannot go on.\n"
-                "To start anew, choose another run=NAME or delete its folder."
-            )
-        say(f"run={past.path.name}: it ended before its first checkpoint, so it starts again from the beginning.")
-        return None
-    return load_checkpoint(path)
+    refused: list[CheckpointError] = []
+    for path in reversed(saved_updates(past.path / CHECKPOINTS)):
+        try:
+            saved = load_checkpoint(path)
+            agent = _restore_agent(path, saved, settings, spec, plan)
+        except CheckpointError as error:
+            refused.append(error)
+            continue
+        for error in refused:
+            say(f"{error}; {path.name} is used instead")
+        return saved, agent
+    if refused:
+        reasons = "".join(f"{error}\n" for error in refused)
+        raise HoldfastError(
+            f"{reasons}run={past.path.name}: none of its checkpoints can be used, so it cannot go on.\n"
+            "To start anew, choose another run=NAME or delete its folder."
+        )
+    say(f"run={past.path.name}: it ended before its first checkpoint, so it starts again from the beginning.")
+    return None, None
 
 
 def updates_of(saved: Checkpoint | None) -> int:
     return 0 if saved is None else saved.facts["update"]
 
 
-def restore_agent(settings: Settings, spec: WorldSpec, saved: Checkpoint) -> MettaAgent:
-    """The agent with the weights it had."""
+def _restore_agent(path: Path, saved: Checkpoint, settings: Settings, spec: WorldSpec, plan: BatchPlan) -> MettaAgent:
+    """The agent with the weights it had; CheckpointError where they, or what learned them, are of another one."""
     try:
-        world = WorldSpec.from_json(saved.facts["world"])
-        agent = MettaAgent.restore(settings.policy, world, saved.facts["agent"], saved.tensors["policy"])
+        tensors, facts = saved.tensors, saved.facts
+        if odd := sorted((tensors.keys() ^ GROUPS) - OPTIONAL_GROUPS):
+            raise CheckpointError(f"{odd[0]} is {'not expected' if odd[0] in tensors else 'missing'} in it")
+        if missing := sorted({*NOTHING_DONE, "exact"} - facts.keys()):
+            raise CheckpointError(f"{missing[0]} is missing in its facts")
+        agent = MettaAgent.restore(
+            settings.policy, WorldSpec.from_json(facts["world"]), facts["agent"], tensors["policy"]
+        )
         agent.initialize_to_world(spec, learn=True)
-    except (SettingsError, KeyError, TypeError, RuntimeError) as error:
-        raise CheckpointError(f"run={settings.run}: its checkpoint is of another agent or world: {error}") from error
+        learner = Learner(agent.policy, settings.trainer, plan, torch.Generator())
+        learner.restore(tensors.get("first", {}), tensors["optimizer"], facts["optimizer"])
+    except (HoldfastError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise CheckpointError(f"{path}: it does not fit this run: {' '.join(reason.split()).rstrip('.')}") from error
     return agent
 
 

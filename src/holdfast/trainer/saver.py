@@ -12,6 +12,7 @@ from torch import Tensor
 
 from holdfast.checkpoint import (
     CheckpointError,
+    clear_left_overs,
     list_checkpoints,
     read_facts,
     remove_checkpoint,
@@ -30,15 +31,27 @@ SKIPPED = "skipped"
 
 
 class Saver:
-    """Writes snapshots into the run folder. `behind` is the newest snapshot that is not on the disk."""
+    """Writes snapshots into the run folder. `behind` is the newest snapshot that is not on the disk.
+
+    Checkpoints of later updates than `done`, where the run goes on, could not be used; the first that is written takes their place.
+    """
 
     def __init__(
-        self, run: RunFolder, agent: MettaAgent, settings: Settings, signals: StopSignals, say: Callable[[str], None]
+        self,
+        run: RunFolder,
+        agent: MettaAgent,
+        settings: Settings,
+        signals: StopSignals,
+        say: Callable[[str], None],
+        done: int,
     ):
         self.run, self.settings, self.say = run, settings, say
         self._signals = signals
         self._agent = agent
-        self._returns = {path.name: _return_of(path) for path in list_checkpoints(run.checkpoints)}
+        clear_left_overs(run.checkpoints)  # the run may be done, and write none any more
+        found = saved_updates(run.checkpoints)
+        self._returns = {path.name: _return_of(path) for path in found if int(path.name) <= done}
+        self._useless = [path for path in found if int(path.name) > done]
         self.behind: Snapshot | None = None
 
     def __enter__(self) -> Saver:
@@ -103,6 +116,8 @@ class Saver:
             "policy": self.settings.policy.model_dump(mode="json"),
             "agent": self._agent.facts(),
         }
+        while self._useless:
+            remove_checkpoint(self._useless.pop())
         path = save_checkpoint(self.run.checkpoints, name_of(snapshot.update), snapshot.tensors, facts)
         self.behind = None
         self._returns[path.name] = return_of(facts)
@@ -113,6 +128,11 @@ class Saver:
 
 def name_of(update: int) -> str:
     return f"{update:08d}"
+
+
+def saved_updates(folder: Path) -> list[Path]:
+    """The checkpoints a run wrote, oldest first. Copies under names of a user's own are the user's."""
+    return [path for path in list_checkpoints(folder) if path.name.isdigit()]
 
 
 def superfluous(returns: dict[str, float | None], keep: Keep) -> list[str]:

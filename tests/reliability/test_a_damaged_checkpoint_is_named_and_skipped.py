@@ -1,0 +1,186 @@
+"""A damaged checkpoint is named and skipped: one line has file, reason and which one is used instead; never a start from scratch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+
+from holdfast.checkpoint import list_checkpoints, load_checkpoint
+from holdfast.errors import HoldfastError
+from holdfast.trainer import resume
+from support.runs import CARTPOLE, digest, run, run_stopped
+
+KEPT = "trainer.keep.last=1"
+AN_HTML_PAGE = b"<!DOCTYPE html><html><body>404 Not Found</body></html>"
+
+
+def damage(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], str]:
+    """Change one file's bytes; gives the file that has to be named."""
+
+    def apply(path: Path) -> str:
+        file = path / name
+        file.write_bytes(change(file.read_bytes()))
+        return str(file)
+
+    return apply
+
+
+def flip_bit(data: bytes) -> bytes:
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+
+
+def zero_page(data: bytes) -> bytes:
+    return data[:512] + bytes(min(4096, len(data) - 512)) + data[512 + 4096 :]
+
+
+def missing(name: str) -> Callable[[Path], str]:
+    def apply(path: Path) -> str:
+        (path / name).unlink()
+        return str(path / name)
+
+    return apply
+
+
+def honestly(group: str, change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], str]:
+    """Other tensors under checksums that are right: written by another program, or for another agent."""
+
+    def apply(path: Path) -> str:
+        file = path / f"{group}.safetensors"
+        tensors = safetensors.torch.load_file(file)
+        change(tensors)
+        file.write_bytes(safetensors.torch.save(tensors))
+        reseal(path)
+        return str(path)
+
+    return apply
+
+
+def reseal(path: Path, **changes: object) -> None:
+    file = path / "manifest.json"
+    manifest = {**json.loads(file.read_text()), **changes}
+    manifest.pop("sha256")
+    for name, entry in manifest["files"].items():
+        data = (path / name).read_bytes()
+        entry.update(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+    text = json.dumps(manifest, indent=1, sort_keys=True) + "\n"
+    manifest["sha256"] = hashlib.sha256(text.encode()).hexdigest()
+    file.write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+
+
+def newer_format(path: Path) -> str:
+    reseal(path, format=99)
+    return str(path / "manifest.json")
+
+
+def other_architecture(path: Path) -> str:
+    """Whole and valid, but of a wider agent: as if copied from another run."""
+    words = [*CARTPOLE[:-3], "policy.hidden=9", "policy.encoder=[9]", "policy.heads=[9]"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resume, "say", lambda text: None)
+        other = run_stopped(words, path.parent.parent.parent, f"wider-{path.name}", after=1)
+    shutil.rmtree(path)
+    shutil.copytree(list_checkpoints(other / "checkpoints")[-1], path)
+    return str(path)
+
+
+WAYS = {
+    "0 bytes": (damage("policy.safetensors", lambda data: b""), "0 bytes instead of"),
+    "half": (damage("optimizer.safetensors", lambda data: data[: len(data) // 2]), "bytes instead of"),
+    "one byte short": (damage("arrived.safetensors", lambda data: data[:-1]), "bytes instead of"),
+    "one bit flipped": (damage("policy.safetensors", flip_bit), "SHA-256"),
+    "one bit flipped in the facts": (damage("facts.json", flip_bit), "SHA-256"),
+    "a zeroed page": (damage("policy.safetensors", zero_page), "SHA-256"),
+    "text": (damage("memory.safetensors", lambda data: b"to be done".ljust(len(data))), "SHA-256"),
+    "text for a manifest": (damage("manifest.json", lambda data: b"to be done"), "not valid JSON"),
+    "HTML": (damage("rng.safetensors", lambda data: AN_HTML_PAGE), "bytes instead of"),
+    "newer format": (newer_format, "format 99"),
+    "missing file": (missing("policy.safetensors"), "missing"),
+    "missing manifest": (missing("manifest.json"), "missing"),
+    "missing key": (honestly("policy", lambda t: t.pop(sorted(t)[0])), "is in one of the two only"),
+    "missing key of the optimizer": (honestly("optimizer", lambda t: t.pop(sorted(t)[0])), "is missing"),
+    "extra key": (honestly("policy", lambda t: t.update(more=torch.ones(1))), "is in one of the two only"),
+    "NaN weights": (honestly("policy", lambda t: t[sorted(t)[0]].fill_(torch.nan)), "holds NaN"),
+    "other architecture": (other_architecture, "of another size"),
+}
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run(CARTPOLE, tmp_path_factory.mktemp("untouched"), "demo")
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of four updates that was stopped after three; a checkpoint of each is there."""
+    return run_stopped(CARTPOLE, tmp_path_factory.mktemp("stopped"), "demo", after=3)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_one_before_is_used_and_the_result_is_the_same(
+    way: str, untouched: Path, stopped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    shutil.copytree(stopped, tmp_path / "demo")
+    spoil, reason = WAYS[way]
+    named = spoil(tmp_path / "demo" / "checkpoints" / "00000003")
+    capsys.readouterr()
+    done = run(CARTPOLE, tmp_path, "demo")
+    lines = capsys.readouterr().err.splitlines()
+    told = [line for line in lines if "00000002 is used instead" in line]
+    assert len(told) == 1, lines
+    assert told[0].startswith(named)
+    assert reason in told[0]
+    assert "run=demo: goes on after 128 steps." in lines
+    assert digest(done) == digest(untouched)
+    assert [int(p.name) for p in list_checkpoints(done / "checkpoints")] == [1, 2, 3, 4]
+    for path in list_checkpoints(done / "checkpoints"):
+        load_checkpoint(path)  # a good one has taken the place of the damaged one
+
+
+def test_two_damaged_ones_are_both_named(untouched, stopped, tmp_path, capsys):
+    shutil.copytree(stopped, tmp_path / "demo")
+    WAYS["half"][0](tmp_path / "demo" / "checkpoints" / "00000003")
+    WAYS["missing manifest"][0](tmp_path / "demo" / "checkpoints" / "00000002")
+    assert digest(run(CARTPOLE, tmp_path, "demo")) == digest(untouched)
+    told = [line for line in capsys.readouterr().err.splitlines() if line.endswith("; 00000001 is used instead")]
+    assert [Path(line.split(":")[0]).parent.name for line in told] == ["00000003", "00000002"]
+
+
+def test_a_damaged_newest_one_does_not_push_out_good_ones(stopped, tmp_path):
+    """keep.last=1: of the damaged third and the second that is written anew, the good one has to stay."""
+    shutil.copytree(stopped, tmp_path / "demo")
+    folder = tmp_path / "demo" / "checkpoints"
+    for name in ("00000002", "00000003"):
+        WAYS["half"][0](folder / name)
+    run_stopped([*CARTPOLE, KEPT, "trainer.keep.best=false"], tmp_path, "demo", after=1)
+    assert [p.name for p in list_checkpoints(folder)] == ["00000002"]
+    assert load_checkpoint(folder / "00000002").facts["update"] == 2
+
+
+@pytest.mark.parametrize("way", ["one bit flipped", "missing manifest", "NaN weights", "other architecture"])
+def test_if_all_are_damaged_nothing_is_started_or_touched(way, stopped, tmp_path, capsys):
+    shutil.copytree(stopped, tmp_path / "demo")
+    named = [WAYS[way][0](path) for path in list_checkpoints(tmp_path / "demo" / "checkpoints")]
+    before = {path: path.read_bytes() for path in (tmp_path / "demo").rglob("*") if path.is_file()}
+    with pytest.raises(HoldfastError, match="none of its checkpoints can be used") as caught:
+        run(CARTPOLE, tmp_path, "demo")
+    assert {path: path.read_bytes() for path in (tmp_path / "demo").rglob("*") if path.is_file()} == before
+    assert all(name in str(caught.value) for name in named)
+    assert "is used instead" not in capsys.readouterr().err
+
+
+def test_a_copy_under_a_name_of_ones_own_is_neither_used_nor_removed(untouched, stopped, tmp_path):
+    shutil.copytree(stopped, tmp_path / "demo")
+    folder = tmp_path / "demo" / "checkpoints"
+    shutil.copytree(folder / "00000001", folder / "good")
+    shutil.copytree(folder / "00000001", folder / "00000001-copy")
+    done = run([*CARTPOLE, KEPT, "trainer.keep.every=2"], tmp_path, "demo")
+    assert digest(done)["metrics"] == digest(untouched)["metrics"]
+    assert {"good", "00000001-copy", "00000002", "00000004"} == {p.name for p in folder.iterdir()}
