@@ -31,7 +31,9 @@ class Saver:
         self.run, self.settings, self.say = run, settings, say
         self._signals = signals
         self._agent = agent
-        self._returns = {path.name: _return_of(path) for path in list_checkpoints(run.checkpoints)}
+        # a copy that a user made under another name is none of ours
+        own = [path for path in list_checkpoints(run.checkpoints) if path.name.isdecimal()]
+        self._returns = {path.name: _return_of(path) for path in own}
         self.behind: Snapshot | None = None
 
     def __enter__(self) -> Saver:
@@ -96,7 +98,10 @@ class Saver:
             "policy": self.settings.policy.model_dump(mode="json"),
             "agent": self._agent.facts(),
         }
-        path = save_checkpoint(self.run.checkpoints, name_of(snapshot.update), snapshot.tensors, facts)
+        name = name_of(snapshot.update)
+        if (self.run.checkpoints / name).exists():  # damaged, or the run would have gone on from it
+            remove_checkpoint(self.run.checkpoints / name)
+        path = save_checkpoint(self.run.checkpoints, name, snapshot.tensors, facts)
         self.behind = None
         self._returns[path.name] = facts["episode_return"]
         for name in superfluous(self._returns, self.settings.trainer.keep):
