@@ -39,9 +39,12 @@ def load_settings(words: Sequence[str]) -> Settings:
     given, problems = split_words(words)
     chosen = next((g for g in given if g.key == "settings"), None)
     typed = [g for g in {g.key: g for g in reversed(given)}.values() if g.key != "settings"]
-    path = find_settings_file(chosen.value) if chosen else _past_file(typed) or _ready_file(typed)
-    from_file = _read_file(path, problems) if path else []
-    return _build([g for g in from_file if g.key != "resume"], typed, problems)
+    past = None if chosen else _past_file(typed)
+    path = find_settings_file(chosen.value) if chosen else past or _ready_file(typed)
+    # a run may have been moved since: it goes on where it was found, not in the runs_dir it was started with
+    left_out = ("resume", "runs_dir") if past else ("resume",)
+    from_file = [g for g in (_read_file(path, problems) if path else []) if g.key not in left_out]
+    return _build(from_file, typed, problems)
 
 
 def load_run_settings(path: Path) -> Settings:

@@ -11,6 +11,7 @@ from holdfast.errors import HoldfastError, SettingsError
 from holdfast.policies import MettaAgent
 from holdfast.rollout import Collector
 from holdfast.runs import Past
+from holdfast.runs.files import fitting
 from holdfast.runs.folder import CHECKPOINTS
 from holdfast.spec import WorldSpec
 from holdfast.trainer.learner import Learner
@@ -18,6 +19,14 @@ from holdfast.trainer.snapshot import put_back
 from holdfast.trainer.start import say
 
 NOTHING_DONE = {"update": 0, "agent_steps": 0, "wall_s": 0.0, "worst_parity": 0.0, "episode_return": None, "resumed": 0}
+
+SIGNED = "episode_return"
+FACTS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("update", "agent_steps", "resumed", "episodes", "world_seed", "world_steps"), (int,)),
+    **dict.fromkeys(("wall_s", "worst_parity"), (int, float)),
+    SIGNED: (int, float, type(None)),
+    "exact": (bool,),
+}
 
 
 def find_saved(past: Past) -> Checkpoint | None:
@@ -38,7 +47,15 @@ def find_saved(past: Past) -> Checkpoint | None:
             )
         say(f"run={past.path.name}: it ended before its first checkpoint, so it starts again from the beginning.")
         return None
-    return load_checkpoint(path)
+    saved = load_checkpoint(path)
+    for key, kinds in FACTS.items():
+        value = saved.facts.get(key)
+        odd = type(value) not in kinds
+        if isinstance(value, int | float) and key != SIGNED:
+            odd = odd or not 0 <= value < 2**64
+        if odd:
+            raise CheckpointError(f"{path}: not of a run that can go on: {key} is {str(value)[:80]!r}")
+    return saved
 
 
 def updates_of(saved: Checkpoint | None) -> int:
@@ -47,12 +64,14 @@ def updates_of(saved: Checkpoint | None) -> int:
 
 def restore_agent(settings: Settings, spec: WorldSpec, saved: Checkpoint) -> MettaAgent:
     """The agent with the weights it had."""
+    what = f"run={settings.run}: its checkpoint is of another agent or world"
     try:
-        world = WorldSpec.from_json(saved.facts["world"])
-        agent = MettaAgent.restore(settings.policy, world, saved.facts["agent"], saved.tensors["policy"])
-        agent.initialize_to_world(spec, learn=True)
-    except (SettingsError, KeyError, TypeError, RuntimeError) as error:
-        raise CheckpointError(f"run={settings.run}: its checkpoint is of another agent or world: {error}") from error
+        with fitting(what):
+            world = WorldSpec.from_json(saved.facts["world"])
+            agent = MettaAgent.restore(settings.policy, world, saved.facts["agent"], saved.tensors["policy"])
+            agent.initialize_to_world(spec, learn=True)
+    except SettingsError as error:
+        raise CheckpointError(f"{what}: {error}") from error
     return agent
 
 
