@@ -6,7 +6,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help train test check format lint types fast-tests bench bench-peers audit-peers audit-agents learn learn-agents bugs soak clean
+.PHONY: help train test check format lint types fast-tests bench bench-peers audit-peers audit-agents learn learn-agents bugs soak kills chaos clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,8 +66,14 @@ learn-agents: $(VENV)/.installed  ## every agent of both families on the quick s
 bugs: $(VENV)/.installed  ## what state bugs cost: curves of broken policies beside the right one (long)
 	$(BIN)/python benchmarks/bugs.py $(ARGS)
 
-soak: $(VENV)/.installed  ## 2,000 updates: does resident memory stay flat? (long)
+soak: $(VENV)/.installed  ## 3,000 updates with and without workers: does memory, or anything else, grow? (long)
 	$(BIN)/python benchmarks/soak.py $(ARGS)
+
+kills: $(VENV)/.installed  ## SIGKILL at 50 points of a run, continued each time: is it the run it would have been? (long)
+	$(BIN)/python benchmarks/kills.py $(ARGS)
+
+chaos: $(VENV)/.installed  ## ten minutes of everything that can happen to a run (ARGS="--minutes 3")
+	$(BIN)/python benchmarks/chaos.py $(ARGS)
 
 clean:  ## remove environments and caches, never runs
 	rm -rf $(VENV) .venv-* .pytest_cache .ruff_cache .hypothesis build dist

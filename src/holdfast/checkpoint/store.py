@@ -298,5 +298,5 @@ def _has_parts(path: Path) -> bool:
 
 
 def _by_numbers(name: str) -> list[tuple[int, int, str]]:
-    """Sort key: step-9 before step-10."""
-    return [(0, int(p), "") if p.isdigit() else (1, 0, p) for p in re.split(r"([0-9]+)", name) if p]
+    """Sort key: step-9 before step-10, and a copy called best before every number: it is not what came last."""
+    return [(1, int(p), "") if p.isdigit() else (0, 0, p) for p in re.split(r"([0-9]+)", name) if p]

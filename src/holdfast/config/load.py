@@ -42,8 +42,8 @@ def load_settings(words: Sequence[str]) -> Settings:
     past = None if chosen else _past_file(typed)
     path = find_settings_file(chosen.value) if chosen else past or _ready_file(typed)
     from_file = _read_file(path, problems) if path else []
-    if past:  # whether it may go on is for the words to say
-        from_file = [g for g in from_file if g.key != "resume"]
+    if past:  # whether it may go on is for the words to say; and it goes on where it was found, though it was moved
+        from_file = [g for g in from_file if g.key not in ("resume", "runs_dir")]
     return _build(from_file, typed, problems)
 
 

@@ -20,6 +20,7 @@ from holdfast.envs import describe, make_world
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.policies import MettaAgent, Policy, Sampling
 from holdfast.rollout import Episode, EpisodeTracker, arrivals, first_arrivals
+from holdfast.runs.files import fitting
 from holdfast.spec import WorldSpec, keys
 
 MOST_ENVS = 256
@@ -93,9 +94,9 @@ def load_agent(
             f"--py-agent {settings.policy.py_agent}"
         )
     loaded = load_checkpoint(path)
-    agent = MettaAgent.restore(
-        settings.policy, WorldSpec.from_json(loaded.facts["world"]), loaded.facts["agent"], loaded.tensors["policy"]
-    )
+    with fitting(f"{path}: not of the agent in {run_dir / 'config.yaml'}"):
+        world = WorldSpec.from_json(loaded.facts["world"])
+        agent = MettaAgent.restore(settings.policy, world, loaded.facts["agent"], loaded.tensors["policy"])
     return agent, settings, path
 
 

@@ -8,6 +8,8 @@ import math
 import os
 import shutil
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +61,8 @@ def read_whole(path: Path, size: int | None = None, most_bytes: int | None = Non
     Links, pipes and devices are refused: they lead elsewhere or never end.
     """
     try:
+        refuse_unless_regular(path)
         found = os.lstat(path)
-        if not stat.S_ISREG(found.st_mode):
-            raise CheckpointError(f"{path}: not a regular file")
         if size is not None and found.st_size != size:
             raise CheckpointError(f"{path}: damaged, {found.st_size:,} bytes instead of {size:,}")
         if most_bytes is not None and found.st_size > most_bytes:
@@ -76,6 +77,25 @@ def read_whole(path: Path, size: int | None = None, most_bytes: int | None = Non
         raise CheckpointError(f"{path}: missing") from None
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({reason_of(error)})") from error
+
+
+def refuse_unless_regular(path: Path) -> None:
+    """CheckpointError for a link, a pipe or a device in a file's place: written to, it is somebody else's file. Absent is fine."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            raise CheckpointError(f"{path}: not a regular file")
+
+
+@contextmanager
+def fitting(what: str) -> Iterator[None]:
+    """Whatever goes wrong while something out of a checkpoint is put to use is the checkpoint's fault, told in one line."""
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except Exception as error:  # hostile facts raise whatever the code they reach raises: all of it means the same
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
+        raise CheckpointError(f"{what} ({reason})") from error
 
 
 def dump_json(value: Any) -> bytes:

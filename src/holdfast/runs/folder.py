@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast.config import Settings, settings_to_yaml
 from holdfast.errors import HoldfastError, SettingsError
-from holdfast.runs.files import reason_of, replace_durably
+from holdfast.runs.files import read_whole, reason_of, refuse_unless_regular, replace_durably
 from holdfast.runs.lock import RunLock
 
 CONFIG = "config.yaml"
@@ -32,6 +32,7 @@ class RunFolder:
         self.path = path
         self.checkpoints = path / CHECKPOINTS
         self._lock = lock
+        refuse_unless_regular(path / METRICS)
         self._metrics = io.FileIO(path / METRICS, "a+")
         self._unwritten: list[bytes] = []
 
@@ -96,7 +97,7 @@ class RunFolder:
     def _cut_metrics(self, updates: int) -> None:
         """Leave the lines of updates 1 to `updates`, each of which has to be there."""
         rows = read_metrics(self.path)[:updates]
-        if [row.get("update") for row in rows] != list(range(1, updates + 1)):
+        if len(rows) < updates or any(row.get("update") != number for number, row in enumerate(rows, start=1)):
             raise HoldfastError(
                 f"{self.path / METRICS}: the lines of updates 1 to {updates} are not all there, so the run cannot go on.\n"
                 "Put the file back, or delete checkpoints until those that are left have their lines."
@@ -157,10 +158,7 @@ def has_begun(path: Path) -> bool:
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     """The rows of a run (its folder, or the metrics.jsonl itself). A last line cut by a crash is left out."""
     file = Path(path) / METRICS if Path(path).is_dir() else Path(path)
-    try:
-        lines = file.read_bytes().split(b"\n")[:-1]
-    except OSError as error:
-        raise HoldfastError(f"{file}: cannot be read: {reason_of(error)}") from error
+    lines = read_whole(file).split(b"\n")[:-1]
     rows = []
     for number, line in enumerate(lines, start=1):
         try:

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from holdfast.errors import SettingsError
+from holdfast.runs.files import refuse_unless_regular
 
 LOCK = "lock"
 
@@ -23,6 +24,7 @@ class RunLock:
     def take(cls, folder: Path) -> RunLock:
         """SettingsError, with the other's process id, if the folder has a writer."""
         path = folder / LOCK
+        refuse_unless_regular(path)  # it is written to
         while True:
             handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
             try:

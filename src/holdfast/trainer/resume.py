@@ -27,6 +27,14 @@ NOTHING_DONE = {"update": 0, "agent_steps": 0, "wall_s": 0.0, "worst_parity": 0.
 GROUPS = {"policy", "optimizer", "memory", "rng", "arrived", "episodes"}
 OPTIONAL_GROUPS = {"world", "first"}  # where it can be replayed, where learning refers to them
 
+SIGNED = "episode_return"
+FACTS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("update", "agent_steps", "resumed", "episodes", "world_seed", "world_steps"), (int,)),
+    **dict.fromkeys(("wall_s", "worst_parity"), (int, float)),
+    SIGNED: (int, float, type(None)),
+    "exact": (bool,),
+}
+
 
 def find_saved(
     past: Past, settings: Settings, spec: WorldSpec, plan: BatchPlan
@@ -65,18 +73,27 @@ def _restore_agent(path: Path, saved: Checkpoint, settings: Settings, spec: Worl
         tensors, facts = saved.tensors, saved.facts
         if odd := sorted((tensors.keys() ^ GROUPS) - OPTIONAL_GROUPS):
             raise CheckpointError(f"{odd[0]} is {'not expected' if odd[0] in tensors else 'missing'} in it")
-        if missing := sorted({*NOTHING_DONE, "exact"} - facts.keys()):
-            raise CheckpointError(f"{missing[0]} is missing in its facts")
+        _check_facts(facts)
         agent = MettaAgent.restore(
             settings.policy, WorldSpec.from_json(facts["world"]), facts["agent"], tensors["policy"]
         )
         agent.initialize_to_world(spec, learn=True)
         learner = Learner(agent.policy, settings.trainer, plan, torch.Generator())
         learner.restore(tensors.get("first", {}), tensors["optimizer"], facts["optimizer"])
-    except (HoldfastError, KeyError, TypeError, ValueError, RuntimeError) as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise CheckpointError(f"{path}: it does not fit this run: {' '.join(reason.split()).rstrip('.')}") from error
+    except Exception as error:  # hostile facts raise whatever the code they reach raises: all of it means the same
+        reason = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())[:200]
+        raise CheckpointError(f"{path}: it does not fit this run: {reason.rstrip('.')}") from error
     return agent
+
+
+def _check_facts(facts: Mapping[str, Any]) -> None:
+    for key, kinds in FACTS.items():
+        if key not in facts:
+            raise CheckpointError(f"{key} is missing in its facts")
+        value = facts[key]
+        counts = isinstance(value, int | float) and key != SIGNED
+        if type(value) not in kinds or (counts and not 0 <= value < 2**64):
+            raise CheckpointError(f"{key} is {str(value)[:80]!r} in its facts")
 
 
 def begin(

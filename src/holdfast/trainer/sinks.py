@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from importlib import import_module
@@ -11,6 +13,7 @@ from uuid import uuid4
 
 from holdfast.config import Settings
 from holdfast.errors import HoldfastError, SettingsError
+from holdfast.runs.files import read_whole
 from holdfast.trainer.figures import number
 
 SECTIONS = {
@@ -77,11 +80,12 @@ class TensorBoard(Sink):
 class WandB(Sink):
     def __init__(self, settings: Settings, run: Path):
         init = _import("wandb", "init", "wandb", settings.wandb)
+        own_id = _wandb_id(run)
         try:
             self._run = init(
                 project="holdfast",
                 name=run.name,
-                id=_wandb_id(run),
+                id=own_id,
                 resume="allow",
                 dir=str(run),
                 config=settings.model_dump(mode="json"),
@@ -105,11 +109,14 @@ class WandB(Sink):
 def _wandb_id(run: Path) -> str:
     """The same for a run that goes on; another one for another run of the same name."""
     file = run / "wandb-id"
-    try:
-        return file.read_text().strip()
-    except FileNotFoundError:
+    if not os.path.lexists(file):
         file.write_text(f"{uuid4().hex[:12]}\n")
-        return _wandb_id(run)
+    found = read_whole(file, most_bytes=100).strip()
+    if not re.fullmatch(rb"[A-Za-z0-9_-]{1,64}", found):
+        raise HoldfastError(
+            f"{file}: not the id of a run of Weights & Biases; delete the file to begin another one there."
+        )
+    return found.decode()
 
 
 def _figures(metrics: Mapping[str, Any]) -> dict[str, float]:

@@ -16,6 +16,7 @@ from holdfast.envs import ReplayError, Standing, episode_seed
 from holdfast.errors import HoldfastError
 from holdfast.policies import MettaAgent
 from holdfast.rollout import Collector
+from holdfast.runs.files import fitting
 from holdfast.trainer.learner import Learner
 
 Tensors = dict[str, dict[str, Tensor]]
@@ -80,7 +81,8 @@ def put_back(saved: Checkpoint, agent: MettaAgent, learner: Learner, collector: 
     tensors, facts = saved.tensors, saved.facts
     policy, generator = agent.policy, agent.policy.sampling.generator
     assert generator is not None
-    try:
+    with fitting("it does not fit this run"):
+        _check_arrived(tensors["arrived"], collector.experience.arrival(0))
         learner.restore(tensors.get("first", {}), tensors["optimizer"], facts["optimizer"])
         collector.episodes.restore(tensors["episodes"], facts["episodes"])
         memory = tensors.get("memory", {})
@@ -89,9 +91,14 @@ def put_back(saved: Checkpoint, agent: MettaAgent, learner: Learner, collector: 
         generator.set_state(tensors["rng"]["sampling"])
         learner.generator.set_state(tensors["rng"]["minibatches"])
         _set_random_states(tensors["rng"], facts["rng"])
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise CheckpointError(f"it does not fit this run ({type(error).__name__}: {error})") from error
     return reason
+
+
+def _check_arrived(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
+    """Of the right kind; a wrong shape would be broadcast."""
+    odd = [key for key in {**saved, **own} if key not in saved or key not in own or saved[key].shape != own[key].shape]
+    if odd:
+        raise CheckpointError(f"it does not fit this run (arrived: {odd[0][:80]!r})")
 
 
 def _bring_back_worlds(tensors: Tensors, facts: Mapping[str, Any], collector: Collector) -> str | None:

@@ -13,6 +13,7 @@ from holdfast.checkpoint import load_checkpoint, newest_checkpoint
 from holdfast.config.settings import OwnPolicySettings, Settings
 from holdfast.errors import SettingsError
 from holdfast.policies import MettaAgent, Policy, Sampling
+from holdfast.runs.files import fitting
 from holdfast.spec import WorldSpec, keys
 
 
@@ -25,9 +26,10 @@ def make_agent(settings: Settings, spec: WorldSpec) -> MettaAgent:
         return agent
     source = find_checkpoint(settings.policy.weights, Path(settings.runs_dir))
     loaded = load_checkpoint(source)
-    agent = MettaAgent(settings.policy, WorldSpec.from_json(loaded.facts["world"]))
     try:
-        agent.take(loaded.facts["agent"], loaded.tensors["policy"])
+        with fitting(f"policy.weights={settings.policy.weights}: its checkpoint is of no agent"):
+            agent = MettaAgent(settings.policy, WorldSpec.from_json(loaded.facts["world"]))
+            agent.take(loaded.facts["agent"], loaded.tensors["policy"])
     except SettingsError as error:
         raise SettingsError(f"policy.weights={settings.policy.weights}: {error}") from error
     new = agent.initialize_to_world(spec, learn=True)
