@@ -27,6 +27,7 @@ WORDS = [
     "progress=off",
 ]
 MOST_KIB = 1.0  # of resident memory per update
+LOOK_SECONDS = 1.0  # reading the mappings of a process slows it down
 WARM_UP = 1 / 5  # of the run: allocators and caches fill
 
 
@@ -66,7 +67,7 @@ def watch(words: list[str], run: Path) -> tuple[np.ndarray, list[dict[str, int]]
         while process.poll() is None:
             if (run / "metrics.jsonl").exists() and (look := look_at(process)):
                 seen.append(look)
-            time.sleep(0.25)
+            time.sleep(LOOK_SECONDS)
     finally:
         if process.is_running():
             process.terminate()

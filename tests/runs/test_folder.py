@@ -175,7 +175,7 @@ def test_a_line_cut_by_a_crash_is_left_out_and_a_broken_one_is_named(tmp_path):
         file.write_text(f'{{"a": 1}}\n{line}\n{{"a": 3}}\n')
         with pytest.raises(HoldfastError, match=r"metrics.jsonl: line 2 is not a JSON object"):
             read_metrics(tmp_path)
-    with pytest.raises(HoldfastError, match="metrics.jsonl: missing|none: missing"):
+    with pytest.raises(HoldfastError, match="none: missing"):
         read_metrics(tmp_path / "none")
 
 

@@ -70,7 +70,8 @@ def test_what_a_run_is_made_of_cannot_change(demo, word, said):
 
 
 @pytest.mark.parametrize(
-    "word", ["progress=off", "trainer.num_workers=1", "trainer.checkpoint_interval=7", "trainer.keep.last=9", "audit=off"]
+    "word",
+    ["progress=off", "trainer.num_workers=1", "trainer.checkpoint_interval=7", "trainer.keep.last=9", "audit=off"],
 )
 def test_what_does_not_touch_learning_changes_freely(demo, word):
     assert find_past(load_settings([*demo, word])).changes == []
