@@ -43,6 +43,7 @@ WORDS = [
     "trainer.checkpoint_interval=3",
 ]
 BATCH = 4 * 4 * 32
+DISK_FULL = ("file too large", "could not be written yet")  # what a run may say while the disk is full
 ENDLESS = 10**9
 
 
@@ -279,6 +280,8 @@ def look(run: Run) -> list[str]:
     except (HoldfastError, OSError, LookupError, ValueError) as error:
         trouble.append(f"{type(error).__name__}: {error}")
     trouble += [f"{p.name} is left" for p in run.path.rglob("*") if p.name[0] == "." or p.name == "lock"]
+    unsaved = [line for line in run.log().splitlines() if "NOT SAVED" in line]
+    trouble += [line for line in unsaved if not any(reason in line for reason in DISK_FULL)][:1]
     if "Traceback" in run.log():
         trouble.append("a traceback is in its output")
     return trouble
@@ -316,6 +319,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="a folder to keep the runs in")
     options = parser.parse_args()
     rng = random.Random(options.seed)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # with its runs
     folder = options.keep or Path(tempfile.mkdtemp(prefix="chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
     failed = False

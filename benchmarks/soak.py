@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import psutil
@@ -27,6 +28,7 @@ WORDS = [
     "progress=off",
 ]
 MOST_KIB = 1.0  # of resident memory per update
+LOOK_SECONDS = 1.0  # reading the mappings of a process slows it down
 WARM_UP = 1 / 5  # of the run: allocators and caches fill
 
 
@@ -49,9 +51,10 @@ def main() -> None:
             f"resident memory {rss[0]:.0f} -> {rss[-1]:.0f} MiB, {slope:+.3f} KiB per update after the first fifth"
             f"{'' if slope <= MOST_KIB else ': GREW'}"
         ]
-        for name in seen[0]:
+        for name in seen[0] if seen else ():
             counts = [look[name] for look in seen[round(len(seen) * WARM_UP) :]]
-            more = min(counts[-len(counts) // 4 :]) > min(counts[: max(1, len(counts) // 4)])
+            quarter = max(1, len(counts) // 4)
+            more = median(counts[-quarter:]) > median(counts[:quarter])  # the last look may be at a run that is closing
             lines.append(f"{name} {min(counts)} to {max(counts)}{': GREW' if more else ''}")
         grew = grew or any(line.endswith("GREW") for line in lines)
         print(f"{len(rss)} updates, {workers} workers:\n  " + "\n  ".join(lines), flush=True)
@@ -66,7 +69,7 @@ def watch(words: list[str], run: Path) -> tuple[np.ndarray, list[dict[str, int]]
         while process.poll() is None:
             if (run / "metrics.jsonl").exists() and (look := look_at(process)):
                 seen.append(look)
-            time.sleep(0.25)
+            time.sleep(LOOK_SECONDS)
     finally:
         if process.is_running():
             process.terminate()

@@ -176,9 +176,7 @@ def test_no_key_is_left_out():
     assert set(CONFLICTS) <= wanted
 
 
-@pytest.mark.parametrize(
-    "words", [["trainer.lrr=1"], ["trainer.lr=fast"], ["trainer.lr=-1"], ["trainer.num_workers=99"]]
-)
+@pytest.mark.parametrize("words", [["trainer.lrr=1"], ["trainer.num_workers=99"]])
 def test_in_a_process_of_its_own(tmp_path, words):
     there = {**os.environ, "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
     done = subprocess.run(
