@@ -1,7 +1,5 @@
 """A run that goes on from an older checkpoint comes by the name of the damaged one again, and replaces it."""
 
-import shutil
-
 import pytest
 
 from holdfast.checkpoint import list_checkpoints, verify_checkpoint
@@ -32,13 +30,3 @@ def test_it_is_replaced_when_the_run_comes_by_again(tmp_path, damage, capsys):
     assert [path.name for path in list_checkpoints(checkpoints)] == ["00000002", "00000004"]
     for path in list_checkpoints(checkpoints):
         verify_checkpoint(path)
-
-
-def test_a_copy_under_another_name_is_neither_continued_nor_removed(tmp_path, capsys):
-    checkpoints = tmp_path / "r" / "checkpoints"
-    go(tmp_path, 4)
-    shutil.copytree(checkpoints / "00000002", checkpoints / "before-the-change")
-    go(tmp_path, 10)
-    assert "goes on after 64 steps" in capsys.readouterr().err
-    names = [path.name for path in list_checkpoints(checkpoints)]
-    assert names == ["before-the-change", "00000006", "00000008", "00000010"]
