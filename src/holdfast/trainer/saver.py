@@ -118,10 +118,7 @@ class Saver:
         }
         while self._useless:
             remove_checkpoint(self._useless.pop())
-        name = name_of(snapshot.update)
-        if (self.run.checkpoints / name).exists():  # damaged beyond being listed, or the run would have gone on from it
-            remove_checkpoint(self.run.checkpoints / name)
-        path = save_checkpoint(self.run.checkpoints, name, snapshot.tensors, facts)
+        path = save_checkpoint(self.run.checkpoints, name_of(snapshot.update), snapshot.tensors, facts)
         self.behind = None
         self._returns[path.name] = return_of(facts)
         for name in superfluous(self._returns, self.settings.trainer.keep):
