@@ -17,6 +17,7 @@ def declared(kind, *names):
     return subject
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "deviation"),
     [

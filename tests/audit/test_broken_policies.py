@@ -10,6 +10,8 @@ from holdfast.audit import audit, subject_of
 from holdfast.config import load_settings
 from holdfast.policies.registry import load_file
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "examples" / "broken_policies.py"
 BROKEN = load_file(str(FILE), "test").BROKEN

@@ -7,6 +7,8 @@ from holdfast.audit import UnusableError, Verdict, assert_sound, audit
 from holdfast.audit.mutants import Sound
 from holdfast.audit.mutants.time import DetachesEveryStep
 
+pytestmark = pytest.mark.slow
+
 
 def failures(subject):
     return [(f.check.name, f.evidence) for f in audit(subject).failures]

@@ -6,6 +6,8 @@ from holdfast.audit import Verdict, assert_sound, audit
 from holdfast.audit.adapters import ContractPolicy
 from support.policies import EVERY_POLICY_AND_CELL, make, random_obs
 
+pytestmark = pytest.mark.slow
+
 
 def with_slow(pairs):
     """A few policies at every change, all of them in the whole test run."""

@@ -23,6 +23,8 @@ from holdfast.envs import Standing, World, episode_seed, make_world, workers
 from holdfast.envs.workers import WorkerWorld
 from holdfast.errors import HoldfastError, NonFiniteError
 
+pytestmark = pytest.mark.slow
+
 SEED = 5
 TIMEOUT = 0.7
 LOST = [2, 3]  # the slots of worker 1, which fails; worker 0 has 0 and 1

@@ -124,6 +124,7 @@ def whole_runs(tmp_path_factory):
     }
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_stopped_anywhere_and_however_often(whole_runs, tmp_path_factory, data):

@@ -23,6 +23,8 @@ import yaml
 from holdfast.cli import main
 from support.commands import Commands, Done, holdfast_process
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoint-1"
 COMMANDS = {
     "evaluate": ["evaluate", "victim", "--episodes", "1"],

@@ -12,6 +12,8 @@ from holdfast.checkpoint import list_checkpoints, load_checkpoint
 from holdfast.runs import read_metrics
 from support.commands import holdfast_process
 
+pytestmark = pytest.mark.slow
+
 TIMING = ("wall_s", "sps", "rss_mb", "share_world", "share_inference", "share_learning")
 WORDS = ["env=gym:CartPole-v1", "env.num_envs=4", "policy.hidden=16", "trainer.total_timesteps=512"]
 WORDS += ["trainer.update_epochs=2", "progress=off"]

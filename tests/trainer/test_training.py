@@ -190,6 +190,7 @@ def test_ctrl_c_ends_cleanly(workers, tmp_path):
     assert all(json.loads(line) for line in metrics.read_text().splitlines())
 
 
+@pytest.mark.slow
 def test_resident_memory_does_not_grow(tmp_path):
     """A short look; `make soak` is the long one. An LSTM state kept with its graph grows by some 500 KiB per update."""
     words = [

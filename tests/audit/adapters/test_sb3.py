@@ -11,6 +11,8 @@ from torch.distributions import Categorical, Normal
 from holdfast.audit import audit
 from holdfast.audit.adapters import RecurrentPPOPolicy
 
+pytestmark = pytest.mark.slow
+
 HIDDEN, CHOICES = 6, 4
 
 
