@@ -20,12 +20,18 @@ MOST_SECONDS = 60.0
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first-seed", type=int, default=0, help="to do it in parts")
     parser.add_argument("--cores", nargs="*", default=CORES)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     agents = [f"{key}={name}" for name in GRID_AGENTS for key in ("py_agent", "agent")]
-    jobs = [(agent, core, seed) for seed in range(options.seeds) for agent in agents for core in options.cores]
+    jobs = [
+        (agent, core, seed)
+        for seed in range(options.first_seed, options.first_seed + options.seeds)
+        for agent in agents
+        for core in options.cores
+    ]
     rows: dict[tuple[str, str], list[dict]] = defaultdict(list)
     began = time.perf_counter()
     # Spawned, because torch's threads do not survive a fork.

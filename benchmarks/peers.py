@@ -100,7 +100,7 @@ def main() -> None:
             )
         for seed in range(options.seeds):
             theirs = peer(python, seed, options.most_steps, "--anchor")
-            words = ["settings=cartpole_no_velocity", "trainer.checkpoint_interval=1"]
+            words = ["settings=cartpole_no_velocity", "trainer.checkpoint_interval=1", "trainer.keep.every=1"]
             mine = reached(ours(words, folder, seed, f"anchor{seed}"), 450.0)
             peer_s = theirs.get("reached_450_s")
             row = {
