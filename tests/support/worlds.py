@@ -41,9 +41,6 @@ class ScriptedWorld(World):
     def replays(self) -> bool:
         return False
 
-    def _start(self, index: int, seed: int) -> None:
-        raise NotImplementedError
-
     def _stand(self, standing: Standing) -> None:
         self.rng = np.random.default_rng(standing.seed)
         self.buffers.episode[:] = 0

@@ -81,9 +81,6 @@ class VectorWorld(World):
         except Exception as error:
             raise self._failure("reset", error) from error
 
-    def _start(self, index: int, seed: int) -> None:
-        raise NotImplementedError  # its environments start together, in _stand
-
     def _step(self, envs: range) -> None:
         b = self.buffers
         actions = self._writer.write(b.actions)

@@ -102,9 +102,6 @@ class WorkerWorld(World):
             b.truncated[self.lost], b.valid[self.lost] = True, False
         self._episodes_here[:] = self._episodes_shared
 
-    def _start(self, index: int, seed: int) -> None:
-        raise NotImplementedError  # workers start their own
-
     def _check_finite(self) -> None:
         """Workers have checked their own rows."""
 

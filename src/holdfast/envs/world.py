@@ -198,9 +198,12 @@ class World(gymnasium.vector.VectorEnv):
     def _begin_next(self, index: int) -> None:
         self._begin(index, int(self.buffers.episode[self.slots_of(index).start]) + 1)
 
-    @abstractmethod
     def _start(self, index: int, seed: int) -> None:
-        """Write the first observation of an episode into `buffers.obs`, and its mask."""
+        """Write the first observation of an episode into `buffers.obs`, and its mask.
+
+        For worlds that start environments one by one; those that start all at once have a `_stand` of their own.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def _step(self, envs: range) -> None:

@@ -63,7 +63,8 @@ class Saver:
         """However a run ends, nothing that was finished is lost."""
         if error is not None and self.behind is not None:
             try:
-                self._write(self.behind)
+                with self._signals.held():
+                    self._write(self.behind)
             except HoldfastError as problem:
                 self.say(f"NOT SAVED: {problem}")
 

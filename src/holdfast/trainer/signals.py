@@ -25,6 +25,7 @@ class StopSignals:
     def __init__(self) -> None:
         self._held = 0
         self._asked: int | None = None
+        self._signalled = False
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -52,17 +53,10 @@ class StopSignals:
             raise Stopped(number)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._impatient(number):
+        if self._signalled:
             os._exit(128 + number)  # workers leave with their parent; a checkpoint in progress is absent, not half
+        self._signalled = True
         if self._held:
             self._asked = number
         else:
             raise Stopped(number)
-
-    def _impatient(self, number: int) -> bool:
-        """Whether this is the second signal."""
-        second = self._signalled
-        self._signalled = True
-        return second
-
-    _signalled = False
