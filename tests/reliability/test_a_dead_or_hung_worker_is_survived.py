@@ -35,6 +35,7 @@ WORDS = [
 ]
 LOST = [2, 3]  # the slots of worker 1
 STEP = 32 + 17  # of the run; it is never answered
+LONG_TO_NOTICE = 10.0  # seconds, on a busy machine; on a quiet one a death takes 0.01 s and a hang the timeout of 2 s
 
 
 class Signaller:
@@ -121,9 +122,9 @@ def run_signalled(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "limit"), [(signal.SIGKILL, 1.0), (signal.SIGSTOP, 2.0 + 1.0)])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_the_run_goes_on_and_learns_nothing_of_the_cut_episodes(
-    number: signal.Signals, limit: float, watched: dict[str, list[Any]], tmp_path: Path, monkeypatch
+    number: signal.Signals, watched: dict[str, list[Any]], tmp_path: Path, monkeypatch
 ):
     signaller, told = run_signalled(number, [STEP], tmp_path, monkeypatch, WORDS)
     demo = tmp_path / "demo"
@@ -133,7 +134,7 @@ def test_the_run_goes_on_and_learns_nothing_of_the_cut_episodes(
     [(when, text)] = told
     noticed = when - signaller.sent_at[0]
     print(f"{number.name} noticed, and another worker started, after {noticed:.3f} s")
-    assert noticed < limit
+    assert noticed < LONG_TO_NOTICE
     how = "was ended by SIGKILL" if number == signal.SIGKILL else "has not answered for 2 s"
     assert re.match(rf"worker 1 with environments 2 to 3 \(pid {signaller.targets[0].pid}\) {how}\.\n", text)
 

@@ -34,7 +34,7 @@ def test_the_second_is_refused_with_the_pid_of_the_first(tmp_path):
             began = time.monotonic()
             with pytest.raises(SettingsError, match=f"in use by process {process.pid}"):
                 refuse(tmp_path)
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 20  # it did not wait for the holder, which has a minute
     finally:
         process.kill()
         process.wait()

@@ -21,6 +21,7 @@ from holdfast.runs.lock import RunLock
 
 CONFIG = "config.yaml"
 METRICS = "metrics.jsonl"
+LONGEST_LINE = 2**20  # bytes of one update's metrics; real ones take a few thousand
 SUMMARY = "summary.json"
 CHECKPOINTS = "checkpoints"
 
@@ -162,11 +163,11 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     rows = []
     for number, line in enumerate(lines, start=1):
         try:
-            row = json.loads(line)
+            row = json.loads(line) if len(line) <= LONGEST_LINE else None
         except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict):
-            raise HoldfastError(f"{file}: line {number} is not a JSON object")
+            raise HoldfastError(f"{file}: line {number} is not a JSON object of at most {LONGEST_LINE:,} bytes")
         rows.append(row)
     return rows
 
