@@ -29,7 +29,7 @@ train: $(VENV)/.installed  ## train the quick start (ARGS="key=value ..." change
 	@$(BIN)/holdfast train $(ARGS)
 
 test: $(VENV)/.installed-dev  ## all tests
-	$(BIN)/python -m pytest -n auto $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 check: format lint types fast-tests  ## what CI asks of every change
 
@@ -43,7 +43,7 @@ types: $(VENV)/.installed-dev
 	$(BIN)/pyright
 
 fast-tests: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n auto -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" $(ARGS)
 
 bench: $(VENV)/.installed  ## ratios of speed, as a table (ARGS="--json out.json")
 	$(BIN)/holdfast bench $(ARGS)

@@ -4,19 +4,18 @@ import pytest
 
 from holdfast.audit import Verdict, assert_sound, audit
 from holdfast.audit.adapters import ContractPolicy
-from support.policies import EVERY_POLICY_AND_CELL, make, random_obs
+from support.policies import CELLS, EVERY_POLICY, make, random_obs
 
 pytestmark = pytest.mark.slow
 
 
-def with_slow(pairs):
-    """A few policies at every change, all of them in the whole test run."""
-    quick = {("fast", "lstm"), ("box", "gru"), ("new-lstm-policy", "lstm")}
-    return [pytest.param(*pair, marks=[] if pair in quick else [pytest.mark.slow]) for pair in pairs]
+# `make audit-agents` takes every agent with every cell and twenty seeds.
+EVERY_POLICY_AND_EVERY_CELL = [(policy, "lstm") for policy in EVERY_POLICY]
+EVERY_POLICY_AND_EVERY_CELL += [(policy, core) for policy in ("fast", "box") for core in CELLS if core != "lstm"]
 
 
-@pytest.mark.parametrize(("name", "core"), with_slow(EVERY_POLICY_AND_CELL))
-def test_every_policy_and_cell_is_sound(name, core):
+@pytest.mark.parametrize(("name", "core"), EVERY_POLICY_AND_EVERY_CELL)
+def test_every_policy_and_every_cell_is_sound(name, core):
     policy = make(name, core)
     subject = ContractPolicy(
         policy,

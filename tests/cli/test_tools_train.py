@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.config.settings import GRID_AGENTS
+from support.commands import Commands
 
 SCRIPT = Path(__file__).parents[2] / "tools" / "train.py"
 BARE = [sys.executable, "-S", "-I"]  # an interpreter that has no packages
@@ -56,23 +57,28 @@ def test_without_one_it_says_what_to_do(checkout):
     assert "make train" in done.stderr
 
 
+@pytest.fixture(scope="module")
+def commands():
+    with Commands() as warm:
+        yield warm
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("family", ["py_agent", "agent"])
 @pytest.mark.parametrize("name", GRID_AGENTS)
-def test_the_seeds_loop(name, tmp_path):
-    """Every agent in both families, 5,000 steps, two workers: exit code 0, a whole run folder, parity."""
-    for word in (f"py_agent={name}", f"agent={name}"):
-        words = [word, f"run=test_{name}", f"runs_dir={word.partition('=')[0]}", "trainer.total_timesteps=5000"]
-        command = [str(SCRIPT), *words, "trainer.num_workers=2", "wandb=off"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+def test_the_seeds_loop(name, family, commands, tmp_path):
+    """Every agent in both families, 5,000 steps, two workers: exit code 0, a whole run folder, parity. `fast` by the script."""
+    words = [f"{family}={name}", "run=loop", "trainer.total_timesteps=5000", "trainer.num_workers=2", "wandb=off"]
+    if name == "fast":
+        done = subprocess.run([str(SCRIPT), *words], capture_output=True, text=True, timeout=300, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        folder = tmp_path / word.partition("=")[0] / f"test_{name}"
-        assert {path.name for path in folder.iterdir()} == {
-            "config.yaml",
-            "metrics.jsonl",
-            "summary.json",
-            "checkpoints",
-        }
-        rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        assert rows[-1]["agent_steps"] >= 5000
-        assert max(row["parity_max_abs_logratio"] for row in rows) <= 1e-5
-        assert list((folder / "checkpoints").iterdir())
+    else:
+        done = commands("train", *words, cwd=tmp_path, limit=300)
+        assert done.code == 0, done.err
+    folder = tmp_path / "runs" / "loop"
+    left = {path.name for path in folder.iterdir()}
+    assert left == {"config.yaml", "metrics.jsonl", "summary.json", "checkpoints"}
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["agent_steps"] >= 5000
+    assert max(row["parity_max_abs_logratio"] for row in rows) <= 1e-5
+    assert list((folder / "checkpoints").iterdir())

@@ -118,13 +118,13 @@ def test_learning_l2_to_init_and_weight_clipping_agree(name, trainer):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GRID_AGENTS)
 def test_the_same_run_in_both_families(name, tmp_path):
-    """From the same weights and seed, 20 updates on the real maze: the same metrics, timing aside."""
-    size = [] if name == "fast" else ["policy.hidden=32"]
+    """From the same weights and seed, 20 updates on the real maze (5 for other agents): the same metrics, timing aside."""
+    size, updates = ([], 20) if name == "fast" else (["policy.hidden=32"], 5)
     words = [
         "env.num_envs=2",
         "env.rooms=4",
-        "trainer.total_timesteps=2560",
-        "trainer.weight_metrics_interval=10",
+        f"trainer.total_timesteps={128 * updates}",
+        "trainer.weight_metrics_interval=2",
         *size,
     ]
     words += [
@@ -143,9 +143,9 @@ def test_the_same_run_in_both_families(name, tmp_path):
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         timing = ("wall_s", "sps", "rss_mb", "share_world", "share_inference", "share_learning")
         rows.append([{key: value for key, value in line.items() if key not in timing} for line in lines])
-    assert len(rows[0]) == 20
+    assert len(rows[0]) == updates
     assert rows[0] == rows[1]
-    assert any(key.endswith("effective_rank") for key in rows[0][9])
+    assert any(key.endswith("effective_rank") for key in rows[0][3])
 
 
 def test_the_agreement_is_not_an_accident_of_equal_tests():

@@ -189,7 +189,7 @@ def test_fast_has_the_published_sizes():
 @pytest.mark.parametrize(
     ("name", "whole"),
     [
-        *[("fast", True), ("box", True), ("box-masked", True), ("new-lstm-policy", True)],
+        *[("fast", True), ("box-masked", True), ("new-lstm-policy", True)],
         *[("fast", False), ("box", False), ("agent=fast", False)],
     ],
 )

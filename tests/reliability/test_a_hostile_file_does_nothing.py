@@ -286,11 +286,9 @@ def files_of(place: Place) -> list[Path]:
 
 
 def each_case():
-    """The auditor loads as `evaluate` does: its turn comes with the slow tests."""
     for commands, name, make in CASES:
         for command in commands:
-            marks = [pytest.mark.slow] if command == "audit" else []
-            yield pytest.param(command, make, id=f"{command}: {name}", marks=marks)
+            yield pytest.param(command, make, id=f"{command}: {name}")
 
 
 @pytest.mark.parametrize(("command", "make"), [*each_case()])
@@ -349,12 +347,10 @@ def test_a_run_goes_on_where_it_was_found(commands, place):
     assert not (place.marker.parent / "elsewhere").exists()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("command", READ)
-def test_in_a_fresh_process_too(place, command):
+def test_in_a_fresh_process_too(place):
     CONFIG["a tag that calls"](place)
     CHECKPOINT["a pickle as tensors"](place)
-    process = holdfast_process(*COMMANDS[command], cwd=place.marker.parent)
+    process = holdfast_process(*COMMANDS["train"], cwd=place.marker.parent)
     out, err = process.communicate(timeout=60)
     check(Done(process.returncode, out, err, 0.0), place)
 

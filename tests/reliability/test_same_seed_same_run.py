@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.checkpoint import list_checkpoints, load_checkpoint
+from holdfast.config import load_settings
 from holdfast.runs import read_metrics
+from holdfast.trainer import train
 from support.commands import holdfast_process
 
 pytestmark = pytest.mark.slow
@@ -17,23 +19,30 @@ pytestmark = pytest.mark.slow
 TIMING = ("wall_s", "sps", "rss_mb", "share_world", "share_inference", "share_learning")
 WORDS = ["env=gym:CartPole-v1", "env.num_envs=4", "policy.hidden=16", "trainer.total_timesteps=512"]
 WORDS += ["trainer.update_epochs=2", "progress=off"]
+Outcome = tuple[dict[str, str], list[str]]
 
 
-def trained(folder: Path, **runs: list[str]) -> dict[str, tuple[dict[str, str], list[str]]]:
-    """What each of these runs came to: a hash of every part of its last checkpoint, and its metrics. At most two at a time."""
-    names = list(runs)
-    for pair in (names[i : i + 2] for i in range(0, len(names), 2)):
-        started = [
-            holdfast_process("train", *WORDS, *runs[name], f"run={name}", f"runs_dir={folder}", cwd=folder)
-            for name in pair
-        ]
-        for process in started:
-            _, err = process.communicate(timeout=200)
-            assert process.returncode == 0, err
-    return {name: outcome(folder / name) for name in names}
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """What a run with these words came to: a hash of every part of its last checkpoint, and its metrics. Each is run once."""
+    folder, found = tmp_path_factory.mktemp("runs"), {}
+
+    def outcome_of(name: str, *words: str, fresh: bool = False) -> Outcome:
+        if name not in found:
+            given = [*WORDS, *words, f"run={name}", f"runs_dir={folder}"]
+            if fresh:
+                process = holdfast_process("train", *given, cwd=folder)
+                _, err = process.communicate(timeout=200)
+                assert process.returncode == 0, err
+            else:
+                train(load_settings(given))
+            found[name] = outcome(folder / name)
+        return found[name]
+
+    return outcome_of
 
 
-def outcome(run: Path) -> tuple[dict[str, str], list[str]]:
+def outcome(run: Path) -> Outcome:
     saved = load_checkpoint(list_checkpoints(run / "checkpoints")[-1])
     parts = {
         f"{group} {key}": hashlib.sha256(x.numpy().tobytes()).hexdigest()
@@ -44,34 +53,31 @@ def outcome(run: Path) -> tuple[dict[str, str], list[str]]:
     return parts, [json.dumps(row) for row in rows]
 
 
-def test_fresh_processes_agree_and_another_seed_differs(tmp_path):
-    found = trained(tmp_path, a=["seed=5"], b=["seed=5"], other=["seed=6"])
-    assert found["a"] == found["b"]
-    parts, rows = found["a"]
+def test_fresh_processes_agree_and_another_seed_differs(trained):
+    one = trained("one", "seed=5", fresh=True)
+    assert one == trained("two", "seed=5", fresh=True) == trained("here", "seed=5")
+    parts, rows = one
     assert len(rows) == 8
     weights = [key for key in parts if key.startswith("policy ") and ("weight" in key or "_l0" in key)]
     assert len(weights) > 4
-    others, other_rows = found["other"]
+    others, other_rows = trained("other", "seed=6")
     assert all(parts[key] != others[key] for key in weights if "bias" not in key)
     assert not set(rows) & set(other_rows)
 
 
-@pytest.mark.slow
-def test_any_number_of_workers_gives_the_same_run(tmp_path):
-    counts = (0, 1, 2, 4)
-    found = trained(tmp_path, **{f"workers{n}": ["seed=5", f"trainer.num_workers={n}"] for n in counts})
-    assert all(found[f"workers{n}"] == found["workers0"] for n in counts)
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_any_number_of_workers_gives_the_same_run(trained, workers):
+    found = trained(f"workers{workers}", "seed=5", f"trainer.num_workers={workers}")
+    assert found == trained("here", "seed=5")
 
 
-@pytest.mark.slow
-def test_a_busy_machine_gives_the_same_run(tmp_path):
+def test_a_busy_machine_gives_the_same_run(trained):
     """Three busy loops beside it: whatever depends on who comes first would show."""
-    words = ["seed=5", "trainer.num_workers=2"]
-    quiet = trained(tmp_path, quiet=words)["quiet"]
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3)]
     try:
-        assert trained(tmp_path, busy=words)["busy"] == quiet
+        busy = trained("busy", "seed=5", "trainer.num_workers=2")
     finally:
         for loop in loops:
             loop.kill()
             loop.wait()
+    assert busy == trained("here", "seed=5")

@@ -1,16 +1,10 @@
 """Whole runs through the front door: run folder, determinism, workers, and what goes wrong in a world."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import gymnasium
 import numpy as np
-import psutil
 import pytest
 import torch
 
@@ -77,15 +71,6 @@ def test_a_run_does_not_depend_on_the_threads_it_finds(tmp_path):
     assert figures(runs[0]) == figures(runs[1])
     first, second = weights(runs[0]), weights(runs[1])
     assert all(np.array_equal(first[name], second[name]) for name in first)
-
-
-@pytest.mark.slow
-def test_any_number_of_workers_is_the_same_run(tmp_path):
-    runs = [
-        train(load_settings([*SMALL, f"runs_dir={tmp_path}", f"run=w{n}", f"trainer.num_workers={n}"])).run
-        for n in (0, 1, 2)
-    ]
-    assert figures(runs[0]) == figures(runs[1]) == figures(runs[2])
 
 
 def test_a_finished_run_is_left_as_it_is(tmp_path, capsys):
@@ -168,45 +153,6 @@ def test_a_broken_world_is_named(how, breaks, tmp_path):
     assert how in message or "pole fell" in message
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [0, 2])
-def test_ctrl_c_ends_cleanly(workers, tmp_path):
-    words = ["run=cut", "trainer.total_timesteps=1e7", f"trainer.num_workers={workers}", "progress=lines"]
-    command = [sys.executable, "-m", "holdfast", "train", *words]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        metrics = tmp_path / "runs" / "cut" / "metrics.jsonl"
-        deadline = time.monotonic() + 120
-        while not (metrics.exists() and metrics.read_text().count("\n") > 1) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        children = psutil.Process(process.pid).children(recursive=True)
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
-    finally:
-        if process.poll() is None:
-            os.kill(process.pid, signal.SIGKILL)
-    assert process.returncode == 130
-    assert not psutil.wait_procs(children, timeout=10)[1]
-    assert all(json.loads(line) for line in metrics.read_text().splitlines())
-
-
-@pytest.mark.slow
-def test_resident_memory_does_not_grow(tmp_path):
-    """A short look; `make soak` is the long one. An LSTM state kept with its graph grows by some 500 KiB per update."""
-    words = [
-        "env=gym:CartPole-v1",
-        "env.num_envs=4",
-        "trainer.horizon=8",
-        "trainer.total_timesteps=9600",
-        "progress=off",
-    ]
-    rss = np.array(
-        [row["rss_mb"] for row in read_metrics(train(load_settings([*words, f"runs_dir={tmp_path}", "run=m"])).run)]
-    )
-    settled = rss[100:]
-    assert np.polyfit(np.arange(len(settled)), settled, 1)[0] * 1024 < 20
-
-
 def last_return(*words):
     return train(load_settings(["progress=off", *words])).summary["episode_return_mean"]
 
@@ -214,7 +160,9 @@ def last_return(*words):
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", ["py_agent=fast", "agent=fast"])
 def test_the_quick_start_is_learned_with_memory(agent, tmp_path):
-    assert last_return(agent, "run=with", f"runs_dir={tmp_path}") >= 0.95
+    """In a quarter of its steps; `make learn` and `make learn-agents` train to the end."""
+    words = [agent, "run=with", "trainer.total_timesteps=60000", f"runs_dir={tmp_path}"]
+    assert last_return(*words) >= 0.9
 
 
 @pytest.mark.slow

@@ -139,7 +139,7 @@ class Probe:
         if form == SEQUENCE and actions is None:
             actions = self.run(STEPPING, script).outputs.get(ACTIONS)
             actions = None if actions is None else actions.detach()
-        torch.manual_seed(self.seed * 1000 + draw)
+        seed_draws(self.seed * 1000 + draw)
         match form:
             case "stepping":
                 trace = self._step_through(script)
@@ -193,7 +193,7 @@ class Probe:
 
     def run_on(self, script: Script) -> Trace:
         """Act from the memory as it is, whatever the script starts from."""
-        torch.manual_seed(self.seed * 1000)
+        seed_draws(self.seed * 1000)
         return self._act_on(script)
 
     def _act_through(self, script: Script) -> Trace:
@@ -207,6 +207,14 @@ class Probe:
         for t, obs in enumerate(script.obs):
             steps.append(self.subject.act(obs, terminated[t], truncated[t], slots))
         return Trace(stacked(steps), self.subject.get_memory())
+
+
+def seed_draws(seed: int) -> None:
+    """torch.manual_seed, which without an accelerator also writes down the stack, three times, for devices that are not there."""
+    if torch.accelerator.is_available():
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)
 
 
 def flags(script: Script) -> tuple[Tensor, Tensor]:

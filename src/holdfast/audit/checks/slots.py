@@ -9,7 +9,7 @@ import torch
 from holdfast.audit.checks.register import Register
 from holdfast.audit.examination import Examination
 from holdfast.audit.findings import NO_GRADIENT, Tally
-from holdfast.audit.probe import ACTING, differences, flags, stacked
+from holdfast.audit.probe import ACTING, differences, flags, seed_draws, stacked
 from holdfast.audit.subject import ACTIONS, NotOfferedError
 
 CHECKS = Register()
@@ -130,11 +130,11 @@ def _continued(e: Examination, tally: Tally, calls: list[list[int]]) -> None:
         terminated, truncated = flags(script)
         state = script.start
         for t, chosen in enumerate(calls):
-            torch.manual_seed(t)
+            seed_draws(t)
             acted = e.subject.act(
                 script.obs[t, chosen], terminated[t, chosen], truncated[t, chosen], torch.tensor(chosen)
             )
-            torch.manual_seed(t)
+            seed_draws(t)
             outputs, after = e.subject.step(script.obs[t, chosen], e.probe.rows(state, chosen), script.first[t, chosen])
             size = float(differences(stacked([acted]), stacked([outputs])).max())
             tally.still(ACTING, size, f"acting: slots {chosen} did not continue their own memory: {size:.2g} away")
