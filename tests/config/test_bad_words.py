@@ -30,7 +30,8 @@ def refusal(words: list[str]) -> str:
         (["agent=fst"], ["agent=fst", "no such agent", "Did you mean fast?", "FILE.yaml"]),
         (["agent=box"], ["agent=box", "no such agent", "Agents: fast"]),
         (["agent=fast", "py_agent=fast"], ["agent=fast and py_agent=fast: two agents"]),
-        (["agent=mine.py:Mine"], ["no such agent"]),
+        (["agent=mine.py:Mine"], ["no such agent", "Did you mean py_agent=mine.py:Mine?"]),
+        (["py_agent=mine.yaml"], ["no such agent", "Did you mean agent=mine.yaml?"]),
         (["agent=fast", "policy.kwargs={a: 1}"], ["policy.kwargs belongs to py_agent=FILE.py:CLASS", "agent=fast"]),
         (["setings=quickstart"], ["Did you mean settings?"]),
         (["qqqqq=1"], ["unknown key qqqqq", "holdfast settings"]),
@@ -61,6 +62,8 @@ def refusal(words: list[str]) -> str:
         (["=5"], ["=5", "a key is missing"]),
         ([""], ["a key is missing"]),
         (["--trainer.lr=1"], ["no dashes", "Write trainer.lr=1"]),
+        (["--total-timesteps=100"], ["no dashes", "Write trainer.total_timesteps=100."]),
+        (["--seed"], ["no dashes", "Write seed=value."]),
         (["-v"], ["no dashes"]),
         # the same key twice
         (["seed=1", "seed=2"], ["seed=1 and seed=2", "twice"]),

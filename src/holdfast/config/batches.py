@@ -69,12 +69,16 @@ def plan_batches(trainer: TrainerSettings, num_slots: int) -> BatchPlan:
 def size_problem(trainer: TrainerSettings) -> tuple[str, str] | None:
     """(key, message) of sizes that cannot fit whatever the number of slots."""
     horizon, batch, minibatch = trainer.horizon, trainer.batch_size, trainer.minibatch_size
-    for name, size in (("batch_size", batch), ("minibatch_size", minibatch)):
-        if size is not None and size % horizon:
-            return f"trainer.{name}", (
-                f"trainer.{name}={size}: needs whole segments, a multiple of trainer.horizon={horizon}. "
-                f"Nearest: {_multiples(size, horizon)}."
-            )
+    if batch is not None and batch % horizon:
+        return "trainer.batch_size", (
+            f"trainer.batch_size={batch}: needs whole segments of every slot, a multiple of the number of slots x "
+            f"trainer.horizon={horizon}."
+        )
+    if minibatch is not None and minibatch % horizon:
+        return "trainer.minibatch_size", (
+            f"trainer.minibatch_size={minibatch}: needs whole segments, a multiple of trainer.horizon={horizon}. "
+            f"Nearest: {_multiples(minibatch, horizon)}."
+        )
     if batch is not None and minibatch is not None and batch % minibatch:
         fits = _nearest_divisors(batch // horizon, minibatch // horizon)
         return "trainer.minibatch_size", (

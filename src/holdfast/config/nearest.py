@@ -63,7 +63,10 @@ def unknown_agent(key: str, name: str) -> str:
     """Why there is no such agent; key: agent or py_agent."""
     own = "FILE.yaml" if key == "agent" else "FILE.py:CLASS"
     known = GRID_AGENTS if key == "agent" else (*GRID_AGENTS, "box")
-    return f"no such agent.{did_you_mean(name, known)}\nAgents: {', '.join(known)}, or {own} of your own."
+    other = "py_agent" if key == "agent" else "agent"
+    of_the_other = ".py" in name if key == "agent" else name.endswith((".yaml", ".yml"))
+    hint = f" Did you mean {other}={name}?" if of_the_other else did_you_mean(name, known)
+    return f"no such agent.{hint}\nAgents: {', '.join(known)}, or {own} of your own."
 
 
 def _meant(name: str, keys: Collection[str]) -> str | None:

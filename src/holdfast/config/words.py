@@ -80,11 +80,19 @@ def given_twice(given: Sequence[Given]) -> list[Problem]:
     return problems
 
 
+def _key_of_option(option: str) -> str:
+    """The key that --total-timesteps means."""
+    name = option.lstrip("-").replace("-", "_")
+    keys = [*keys_by_name(), *SHORT]
+    ends_so = [key for key in keys if name == key.rpartition(".")[2]]
+    return name if name in keys else next(iter(ends_so), None) or nearest(name, keys) or printable(name)
+
+
 def _not_a_setting(key: str, text: str) -> str:
     if not key:
         return "a key is missing. Write key=value, such as trainer.lr=1e-3."
     if key.startswith("-"):
-        return f"settings have no dashes. Write {printable(key.lstrip('-'))}={printable(text) or 'value'}."
+        return f"settings have no dashes. Write {_key_of_option(key)}={printable(text) or 'value'}."
     hints = {
         **{name: f"settings={name}" for name in ready_names()},
         **{name: f"env={name}" for name in ENVS_BY_NAME},

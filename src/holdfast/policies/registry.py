@@ -109,7 +109,8 @@ def _make_own(kind: type[Policy], py_agent: str, spec: WorldSpec, options: dict[
     try:
         return kind(spec, **changed, **kwargs)
     except TypeError as error:
-        raise SettingsError(f"py_agent={py_agent}: {error}.") from error
+        given = ", ".join(["world", *(f"{name}={value!r}" for name, value in (changed | kwargs).items())])
+        raise SettingsError(f"py_agent={py_agent}: {error}.\nIt was called with ({given}).") from error
 
 
 def _options(settings: PolicySection) -> dict[str, Any]:

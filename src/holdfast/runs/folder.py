@@ -21,6 +21,9 @@ from holdfast.runs.lock import RunLock
 
 CONFIG = "config.yaml"
 METRICS = "metrics.jsonl"
+TIMING = frozenset(
+    {"wall_s", "sps", "rss_mb", "share_world", "share_inference", "share_learning"}
+)  # else equal runs are equal
 LONGEST_LINE = 2**20  # bytes of one update's metrics; real ones take a few thousand
 SUMMARY = "summary.json"
 CHECKPOINTS = "checkpoints"

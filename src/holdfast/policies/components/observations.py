@@ -27,7 +27,7 @@ class TokenSource(Component):
     def __init__(self, entry: Entry, params: Any, inputs: Sequence[Shape], place: Place):
         super().__init__(entry, params, inputs, place)
         if not isinstance(place.spec.obs, TokenObs):
-            raise WiringError(f"it reads grid-world tokens, and {place.spec.name} has {type(place.spec.obs).__name__}")
+            raise WiringError(f"it reads grid-world tokens, and {place.spec.name} has none. Use py_agent=box there")
         self.layer = TokenGrid(place.spec, place.vocabulary)
 
 

@@ -15,9 +15,7 @@ from holdfast.spec import TokenObs, WorldSpec
 
 def require_tokens(spec: WorldSpec) -> None:
     if not isinstance(spec.obs, TokenObs):
-        raise SettingsError(
-            f"this agent reads grid-world tokens; {spec.name} has {type(spec.obs).__name__}.\nUse py_agent=box there."
-        )
+        raise SettingsError(f"this agent reads grid-world tokens, and {spec.name} has none.\nUse py_agent=box there.")
 
 
 class GridAgent(LSTMWrapper):
