@@ -1,6 +1,7 @@
 import resource
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from holdfast.checkpoint import (
     CheckpointError,
     list_checkpoints,
     load_checkpoint,
+    move_checkpoint,
     newest_checkpoint,
     save_checkpoint,
     verify_checkpoint,
@@ -85,6 +87,35 @@ def test_an_existing_checkpoint_is_never_replaced(tmp_path, save):
     with pytest.raises(CheckpointError, match="of this name exists"):
         save_checkpoint(tmp_path, path.name, {}, {})
     assert (path / "manifest.json").read_bytes() == before
+
+
+def test_an_empty_folder_of_the_name_is_in_nobodys_way(tmp_path):
+    (tmp_path / "00000005").mkdir()
+    assert list_checkpoints(tmp_path) == []
+    verify_checkpoint(save_checkpoint(tmp_path, "00000005", {}, {}))
+
+
+def test_one_that_goes_while_the_folder_is_read_hides_no_other(tmp_path, monkeypatch):
+    first, second = (save_checkpoint(tmp_path, name, {}, {}) for name in ("1", "2"))
+    is_dir = Path.is_dir
+
+    def gone_meanwhile(path):
+        there = is_dir(path)
+        if path == second:
+            shutil.rmtree(second, ignore_errors=True)
+        return there
+
+    monkeypatch.setattr(Path, "is_dir", gone_meanwhile)
+    assert list_checkpoints(tmp_path) == [first]
+
+
+def test_a_checkpoint_is_moved_to_a_name_that_is_free(tmp_path):
+    for expected in ("5", "5-2", "5-3"):
+        path = save_checkpoint(tmp_path, "5", {}, {})
+        moved = move_checkpoint(path, tmp_path / "aside")
+        assert moved == tmp_path / "aside" / expected
+        verify_checkpoint(moved)
+    assert list_checkpoints(tmp_path) == []
 
 
 def test_what_a_kill_left_behind_is_removed(tmp_path, save):

@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 import re
 import resource
 import threading
@@ -11,6 +13,8 @@ from holdfast.checkpoint import save_checkpoint
 from holdfast.config import load_run_settings, load_settings
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.runs import RunFolder, find_past, read_metrics
+from holdfast.runs.folder import size_of_metrics
+from holdfast.runs.lock import RunLock
 
 
 def settings(tmp_path, *words):
@@ -228,8 +232,8 @@ def test_files_of_others_are_never_removed(tmp_path):
 
 
 def reopened(tmp_path, updates):
-    given = settings(tmp_path, "run=demo")
-    return RunFolder.reopen(tmp_path / "runs" / "demo", given, updates)
+    given, path = settings(tmp_path, "run=demo"), tmp_path / "runs" / "demo"
+    return RunFolder.reopen(path, given, updates, size_of_metrics(path))
 
 
 def begun(tmp_path, rows=5):
@@ -270,11 +274,59 @@ def test_lines_that_could_not_be_written_come_before_the_next(tmp_path):
             for update in (2, 3):
                 with pytest.raises(HoldfastError, match=r"metrics.jsonl: cannot be written"):
                     run.log_metrics({"update": update})
-            with pytest.raises(HoldfastError, match="2 lines could not be written yet"):
+            with pytest.raises(HoldfastError, match=r"metrics.jsonl: cannot be written"):
                 run.sync_metrics()
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         assert read_metrics(run.path) == [{"update": 1}]
+        run.sync_metrics()  # a save is due, and there is room again
         run.log_metrics({"update": 4})
-        run.sync_metrics()
         assert [row["update"] for row in read_metrics(run.path)] == [1, 2, 3, 4]
+
+
+def test_a_disk_that_cannot_keep_a_line_is_an_error_of_ours(tmp_path, monkeypatch):
+    def failing(handle):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with RunFolder.create(settings(tmp_path, "run=demo")) as run:
+        run.log_metrics({"update": 1})
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", failing)
+            with pytest.raises(HoldfastError, match=r"metrics.jsonl: cannot be written: input/output error"):
+                run.sync_metrics()
+
+
+def test_what_a_crash_left_after_the_last_checkpoint_does_not_matter(tmp_path):
+    path = begun(tmp_path, rows=3)
+    with (path / "metrics.jsonl").open("ab") as file:
+        file.write(bytes(4096) + b"\n")  # a block that the disk never got
+    with reopened(tmp_path, 3):
+        assert [row["update"] for row in read_metrics(path)] == [1, 2, 3]
+
+
+def test_a_run_that_another_process_has_gone_on_with_is_left_alone(tmp_path):
+    path = begun(tmp_path)
+    seen = size_of_metrics(path)
+    with reopened(tmp_path, 5) as run:
+        run.log_metrics({"update": 6})
+    with pytest.raises(SettingsError, match="another process has gone on with it"):
+        RunFolder.reopen(path, settings(tmp_path, "run=demo"), 5, seen)
+    assert len(read_metrics(path)) == 6
+
+
+def test_nothing_is_removed_once_the_lock_is_gone(tmp_path, monkeypatch):
+    """Somebody else may have the folder then."""
+    there: list[list[str]] = []
+    release = RunLock.release
+    monkeypatch.setattr(
+        RunLock,
+        "release",
+        lambda lock: (
+            there.append(sorted(p.name for p in run.path.iterdir()) if run.path.exists() else []),
+            release(lock),
+        ),
+    )
+    with pytest.raises(ZeroDivisionError), RunFolder.create(settings(tmp_path, "run=demo")) as run:
+        raise ZeroDivisionError
+    assert there[0] == ["lock"]
+    assert not run.path.exists()

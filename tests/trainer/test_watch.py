@@ -1,5 +1,7 @@
 """The watch names the bug from where in the segments replay differs. Each case is a bug put into a real policy."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -116,6 +118,23 @@ def test_an_agent_that_settled_without_learning_is_noticed():
     risen = [row | {"episode_return": min(1.0, 0.5 + 0.02 * n)} for n, row in enumerate(flat)]
     assert warnings(risen) == []
     assert warnings([row | {"entropy": -row["entropy"]} for row in flat]) == []
+
+
+def test_what_an_earlier_process_saw_is_known_and_not_said_again():
+    up = [{"episode_return": min(1.0, 0.4 + 0.01 * n), "episodes": 100 + n, "entropy": 1.0} for n in range(60)]
+    gone = [{"episode_return": 0.99, "episodes": 200, "entropy": 0.001}] * 5
+    assert warnings(gone, Watch(SETTINGS, up)) == [], "it had learned, so it need not explore"
+    low = [{"episode_return": 0.45, "episodes": 300}] * 20
+    (text,) = warnings(low, Watch(SETTINGS, up))
+    assert "COLLAPSED" in text
+    assert warnings(low, Watch(SETTINGS, [*up, *low])) == []
+    Watch(SETTINGS, [{"entropy": "a", "value_loss": [1], "episode_return": None}])  # files hold anything
+
+
+def test_a_parity_that_is_not_a_number_is_a_breach():
+    parity = replace(one_update(make("box")).parity, max_log_ratio=float("nan"))
+    (text,) = Watch(SETTINGS).look(parity, {})
+    assert "PARITY BREACH" in text
 
 
 def test_a_collapse_is_noticed_once_and_noise_is_not_one():

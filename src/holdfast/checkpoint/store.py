@@ -7,6 +7,7 @@ absent. A folder of checkpoints has one writer.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import platform
 import re
@@ -75,7 +76,7 @@ def save_checkpoint(
     partial = folder / f".{name}.partial"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if target.exists():
+        if target.exists() and not _is_empty(target):
             raise CheckpointError(f"{target}: not written: a checkpoint of this name exists")
         clear_left_overs(folder)
         partial.mkdir()
@@ -126,6 +127,20 @@ def remove_checkpoint(path: Path) -> None:
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be removed: {reason_of(error)}") from error
     shutil.rmtree(gone, ignore_errors=True)
+
+
+def move_checkpoint(path: Path, folder: Path) -> Path:
+    """Put a checkpoint into another folder, under its name or a free one like it, and return it there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        names = (path.name if n == 1 else f"{path.name}-{n}" for n in itertools.count(1))
+        target = next(folder / name for name in names if not (folder / name).exists())
+        os.rename(path, target)
+        sync_folder(folder)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be moved to {folder}: {reason_of(error)}") from error
+    return target
 
 
 def verify_checkpoint(path: Path) -> dict[str, Any]:
@@ -249,7 +264,16 @@ def _read_manifest(path: Path) -> dict[str, Any]:
             and _SHA256.fullmatch(entry["sha256"])
         ):
             raise CheckpointError(f"{file}: no size and SHA-256 for {name}")
+    versions = manifest.get("versions")
+    if not isinstance(versions, dict) or not all(_is_short_text(version) for version in versions.values()):
+        raise CheckpointError(f"{file}: no versions")
+    if type(manifest.get("threads")) is not int:
+        raise CheckpointError(f"{file}: no number of threads")
     return manifest
+
+
+def _is_short_text(value: Any) -> bool:
+    return isinstance(value, str) and len(value) < 100 and value.isprintable()
 
 
 def _read_listed(path: Path, name: str, manifest: dict[str, Any]) -> bytes:
@@ -294,7 +318,17 @@ def _is_tensor_file(name: str) -> bool:
 
 
 def _has_parts(path: Path) -> bool:
-    return any(file.name in (MANIFEST, FACTS) or _is_tensor_file(file.name) for file in path.iterdir())
+    try:
+        return any(file.name in (MANIFEST, FACTS) or _is_tensor_file(file.name) for file in path.iterdir())
+    except FileNotFoundError:
+        return False  # removed while we looked
+    except OSError:
+        return True  # reading it will say what is wrong
+
+
+def _is_empty(path: Path) -> bool:
+    """An empty folder: nothing is lost when a rename puts another in its place."""
+    return path.is_dir() and not path.is_symlink() and not any(path.iterdir())
 
 
 def _by_numbers(name: str) -> list[tuple[int, int, str]]:

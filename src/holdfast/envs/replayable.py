@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.config.settings import EnvSettings, GymVectorEnv
-from holdfast.envs.make import build
+from holdfast.envs.make import make_world
 from holdfast.envs.world import Standing, World
 from holdfast.errors import HoldfastError
 from holdfast.spec import ActionSpec, BoxActions, DiscreteActions
@@ -13,14 +13,21 @@ from holdfast.spec import ActionSpec, BoxActions, DiscreteActions
 STEPS = 20
 
 
-def why_not_replayable(settings: EnvSettings) -> str | None:
-    """The reason in one line, or None. Plays a few steps of one environment, twice: once with an episode before them."""
+def why_not_replayable(settings: EnvSettings, in_a_worker: bool, worker_timeout: float) -> str | None:
+    """The reason in one line, or None. Plays a few steps of one environment, twice: once with an episode before them.
+
+    in_a_worker: where a step that never returns, or takes its process with it, harms nobody.
+    """
     if isinstance(settings, GymVectorEnv):
         return f"{settings.name}: a vector environment draws its episodes from one generator, so they cannot be lived again."
     if not settings.name.partition(":")[1]:
         return None  # ours
+
+    def one() -> World:
+        return make_world(settings, int(in_a_worker), range(1), worker_timeout=worker_timeout, worker_failures=0)
+
     try:
-        with build(settings, range(1)) as used, build(settings, range(1)) as fresh:
+        with one() as used, one() as fresh:
             _play(used, 0)
             if _play(used, 1) != _play(fresh, 1):
                 return f"{settings.name}: the same seed and actions do not give the same episode twice."

@@ -14,7 +14,7 @@ import numpy as np
 
 from holdfast.config.settings import EnvSection
 from holdfast.envs.failures import describe_error, numbered
-from holdfast.envs.worker_process import DONE, ERRORS, SIGNALS, serve
+from holdfast.envs.worker_process import ALIVE, DONE, ERRORS, SIGNALS, serve
 from holdfast.envs.world import Standing
 from holdfast.errors import HoldfastError
 from holdfast.spec import WorldSpec
@@ -42,6 +42,7 @@ class Worker:
         self.slots = slice(self.envs.start * spec.agents_per_env, self.envs.stop * spec.agents_per_env)
         self.failures = 0  # in a row
         self.since = np.zeros(len(env_ids), np.int64)  # episodes it was last told to begin
+        self.answered = False
         self.returning = 0  # answers until a restarted process stands: 2, then 1 when it is built, then 0
         self.restarted = 0.0  # when, on the world's clock
         self.process: Any = None  # multiprocessing has no public name for the class
@@ -89,11 +90,12 @@ class Worker:
             pass  # it is dead, and whoever waits for its answer is told so
 
     def read_answer(self) -> Failure | None:
-        """One answer has come, or the end of the pipe."""
+        """One answer has come, or the end of the pipe. `answered` says whether it has done what it was told to."""
         answer = os.read(self.answers.fileno(), 1)
+        self.answered = answer == DONE and self.returning <= 1
         if answer == DONE:
-            if self.returning:
-                self.returning -= 1
+            self.returning = max(0, self.returning - 1)
+        if answer in (DONE, ALIVE):
             return None
         return self.reported() if answer else self.death()
 

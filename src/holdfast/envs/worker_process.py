@@ -12,6 +12,8 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -27,7 +29,8 @@ from holdfast.spec import WorldSpec
 # A command is one byte; where to stand follows STAND. The answer is one byte; a report follows FAILED.
 # Bare reads and writes: an empty step of two workers takes 100 us, with Connection.send_bytes 150.
 STEP, STAND = b"s", b"p"
-DONE, FAILED = b"d", b"f"
+DONE, FAILED, ALIVE = b"d", b"f", b"a"  # alive: an episode that is lived again may take hours
+ALIVE_SECONDS = 1.0
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)  # terminals and `timeout` signal the whole group: the parent decides
 ERRORS = {kind.__name__: kind for kind in (HoldfastError, SettingsError, NonFiniteError, ReplayError)}
@@ -68,6 +71,7 @@ def serve(
 
 def _obey(commands: Connection, answers: int, world: World, standing: Standing | None) -> None:
     """Answer once for being built, once for standing where it was told to from the start, and once per command."""
+    world.on_replayed = _sign_of_life(answers)
     os.write(answers, DONE)
     if standing is not None:
         world.stand(standing)
@@ -78,6 +82,18 @@ def _obey(commands: Connection, answers: int, world: World, standing: Standing |
         else:
             world.stand(unpack(commands.recv_bytes(), world))
         os.write(answers, DONE)
+
+
+def _sign_of_life(answers: int) -> Callable[[], None]:
+    told = time.monotonic()
+
+    def tell() -> None:
+        nonlocal told
+        if time.monotonic() - told > ALIVE_SECONDS:
+            os.write(answers, ALIVE)
+            told = time.monotonic()
+
+    return tell
 
 
 def pack(standing: Standing) -> bytes:

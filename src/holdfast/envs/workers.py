@@ -87,9 +87,8 @@ class WorkerWorld(World):
         shares = [standing.share(worker.envs.start, worker.envs.stop) for worker in self._workers]
         for worker, share in zip(self._workers, shares, strict=True):
             worker.since, worker.failures = share.episodes, 0
-        # every step of an episode that is lived again may take as long as a step
-        seconds = max(BUILDING_SECONDS, self._timeout) * (1 + int(standing.lengths.max()))
-        self._run(seconds, STAND, [pack(share) for share in shares])
+        # it gives signs of life, step by step
+        self._run(max(BUILDING_SECONDS, self._timeout), STAND, [pack(share) for share in shares])
         self._episodes_here[:] = self._episodes_shared
 
     def _step(self, envs: range) -> None:
@@ -133,8 +132,10 @@ class WorkerWorld(World):
                 worker = self._by_file[file]
                 if failure := worker.read_answer():
                     failed.append((worker, failure))
-                elif not worker.returning:
+                elif worker.answered:
                     waiting.discard(worker)
+                else:
+                    began = self._clock  # somebody is at work; whether others hang is seen when nobody is
             if not ready:
                 # A heartbeat, whatever a clock says: Ctrl-Z stops this process and its workers, and they are not late then
                 self._clock += self._heartbeat

@@ -12,7 +12,7 @@ another episode, and true in `info["lost"]`: the old episode has no end, and not
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -120,6 +120,7 @@ class World(gymnasium.vector.VectorEnv):
         self.buffers = buffers or Buffers.allocate(world_spec, self.num_envs)
         self.steps = 0
         self.seed = 0
+        self.on_replayed: Callable[[], None] = lambda: None  # called after each step that is lived again
         self.lost: np.ndarray | None = None  # [slots] whose episode was lost in the last step, where any was
 
     @property
@@ -183,6 +184,7 @@ class World(gymnasium.vector.VectorEnv):
                 b.actions[slots] = chosen
                 self.steps += 1
                 self._step(range(index, index + 1))
+                self.on_replayed()
             if b.episode[slots.start] != episode:
                 raise ReplayError(
                     f"{self.world_spec.name}: environment {self.env_ids[index]} did not come back to where it was: "

@@ -21,19 +21,22 @@ from holdfast.runs.lock import RunLock
 
 CONFIG = "config.yaml"
 METRICS = "metrics.jsonl"
-TIMING = frozenset(
-    {"wall_s", "sps", "rss_mb", "share_world", "share_inference", "share_learning"}
-)  # else equal runs are equal
+# What differs between the rows of equal runs.
+TIMING = frozenset({"wall_s", "sps", "rss_mb", "share_world", "share_inference", "share_learning"})
 LONGEST_LINE = 2**20  # bytes of one update's metrics; real ones take a few thousand
 SUMMARY = "summary.json"
 CHECKPOINTS = "checkpoints"
 
 
 class RunFolder:
-    """The folder of a run in progress, with one writer: this object, which holds its lock."""
+    """The folder of a run in progress, with one writer: this object, which holds its lock.
 
-    def __init__(self, path: Path, lock: RunLock):
+    saved: the update of its newest checkpoint that can be used, 0 for none.
+    """
+
+    def __init__(self, path: Path, lock: RunLock, saved: int = 0):
         self.path = path
+        self.saved = saved
         self.checkpoints = path / CHECKPOINTS
         self._lock = lock
         refuse_unless_regular(path / METRICS)
@@ -58,19 +61,24 @@ class RunFolder:
             try:
                 run._write_config(settings)
             except BaseException:
+                run._leave_nothing()
                 run.close()
-                run._remove_if_empty()
                 raise
         return run
 
     @classmethod
-    def reopen(cls, path: Path, settings: Settings, updates: int) -> RunFolder:
-        """Go on with a run that did `updates` updates: what its metrics say of later ones is forgotten."""
+    def reopen(cls, path: Path, settings: Settings, saved: int, metrics_bytes: int) -> RunFolder:
+        """Go on with a run that saved this update: what its metrics say of later ones is forgotten.
+
+        metrics_bytes: the size of its metrics when that was found out.
+        """
         with _telling_where(settings):
             lock = RunLock.take(path)
             try:
-                run = cls(path, lock)
-                run._cut_metrics(updates)
+                if size_of_metrics(path) != metrics_bytes:
+                    raise SettingsError(f"run={path.name}: another process has gone on with it meanwhile. Try again.")
+                run = cls(path, lock, saved)
+                run._cut_metrics(saved)
                 run._write_config(settings)
                 (path / SUMMARY).unlink(missing_ok=True)
             except BaseException:
@@ -81,6 +89,9 @@ class RunFolder:
     def log_metrics(self, row: Mapping[str, Any]) -> None:
         """Append one line; whole, or not at all. A line that could not be written goes before the next one."""
         self._unwritten.append((json.dumps(_plain(row), allow_nan=False) + "\n").encode())
+        self._write_lines()
+
+    def _write_lines(self) -> None:
         data = b"".join(self._unwritten)
         start = self._metrics.seek(0, io.SEEK_END)
         try:
@@ -95,12 +106,15 @@ class RunFolder:
     def sync_metrics(self) -> None:
         """Wait until the disk has every line: a checkpoint must not know of updates that the metrics do not."""
         if self._unwritten:
-            raise HoldfastError(f"{self.path / METRICS}: {len(self._unwritten)} lines could not be written yet")
-        os.fsync(self._metrics.fileno())
+            self._write_lines()
+        try:
+            os.fsync(self._metrics.fileno())
+        except OSError as error:
+            raise HoldfastError(f"{self.path / METRICS}: cannot be written: {reason_of(error)}") from error
 
     def _cut_metrics(self, updates: int) -> None:
         """Leave the lines of updates 1 to `updates`, each of which has to be there."""
-        rows = read_metrics(self.path)[:updates]
+        rows = read_metrics(self.path, updates)  # of those after them, a crash may have left anything
         if len(rows) < updates or any(row.get("update") != number for number, row in enumerate(rows, start=1)):
             raise HoldfastError(
                 f"{self.path / METRICS}: the lines of updates 1 to {updates} are not all there, so the run cannot go on.\n"
@@ -134,16 +148,17 @@ class RunFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
         if error is not None:
-            self._remove_if_empty()
+            self._leave_nothing()
+        self.close()
 
-    def _remove_if_empty(self) -> None:
+    def _leave_nothing(self) -> None:
         """A run that failed before its first row leaves nothing: its name is free for the next try."""
         with suppress(OSError):
             if not has_begun(self.path):
                 (self.path / METRICS).unlink(missing_ok=True)
                 (self.path / CONFIG).unlink(missing_ok=True)
+                self._lock.release()  # its file is the last; whoever takes the folder now makes all of them anew
                 self.path.rmdir()  # unless somebody else's files are in it
 
 
@@ -153,16 +168,21 @@ def runs_folder(settings: Settings) -> Path:
 
 def has_begun(path: Path) -> bool:
     """Whether this folder holds a run: something was measured or saved."""
+    return size_of_metrics(path) > 0 or (path / CHECKPOINTS).exists()
+
+
+def size_of_metrics(path: Path) -> int:
+    """Bytes; 0 where there are none."""
     try:
-        return (path / METRICS).stat().st_size > 0 or (path / CHECKPOINTS).exists()
+        return (path / METRICS).stat().st_size
     except FileNotFoundError:
-        return (path / CHECKPOINTS).exists()
+        return 0
 
 
-def read_metrics(path: str | Path) -> list[dict[str, Any]]:
-    """The rows of a run (its folder, or the metrics.jsonl itself). A last line cut by a crash is left out."""
+def read_metrics(path: str | Path, most: int | None = None) -> list[dict[str, Any]]:
+    """The rows of a run (its folder, or the metrics.jsonl itself), or its first. A last line cut by a crash is left out."""
     file = Path(path) / METRICS if Path(path).is_dir() else Path(path)
-    lines = read_whole(file).split(b"\n")[:-1]
+    lines = read_whole(file).split(b"\n")[:-1][:most]
     rows = []
     for number, line in enumerate(lines, start=1):
         try:

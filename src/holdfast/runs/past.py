@@ -9,11 +9,20 @@ from typing import Any
 
 from holdfast.config import Settings, load_run_settings
 from holdfast.errors import SettingsError
-from holdfast.runs.folder import CONFIG, has_begun, runs_folder
+from holdfast.runs.folder import CONFIG, has_begun, runs_folder, size_of_metrics
 from holdfast.runs.lock import refuse_if_in_use
 
 # What a run is made of: other values would be another run.
-FIXED = ("seed", "env.", "policy.", "trainer.horizon", "trainer.batch_size", "trainer.l2_init", "trainer.weight_clip")
+FIXED = (
+    "seed",
+    "device",  # its generator cannot go on with another's state
+    "env.",
+    "policy.",
+    "trainer.horizon",
+    "trainer.batch_size",
+    "trainer.l2_init",
+    "trainer.weight_clip",
+)
 # What does not touch what is learned. Everything else may change, and that is said.
 FREE = (
     "run",
@@ -40,6 +49,7 @@ class Past:
 
     path: Path
     changes: list[str]  # settings that will be others from now on, in words
+    metrics_bytes: int  # so that the one who takes its lock can see whether it is still that run
 
 
 def find_past(settings: Settings) -> Past | None:
@@ -66,7 +76,8 @@ def find_past(settings: Settings) -> Past | None:
             f"run={path.name}: {path} holds a run without its {CONFIG}, so it cannot go on.\n"
             "Put the file back, choose another run=NAME, or delete that folder."
         )
-    return Past(path, compare(load_run_settings(path / CONFIG), settings))
+    metrics_bytes = size_of_metrics(path)
+    return Past(path, compare(load_run_settings(path / CONFIG), settings), metrics_bytes)
 
 
 def compare(before: Settings, now: Settings) -> list[str]:

@@ -90,6 +90,8 @@ class Learner:
         if first_values.keys() != self.first_values.keys():
             raise CheckpointError("first: the first values of other weights than this policy has")
         restore_optimizer(self.optimizer, optimizer, facts)
+        for group in self.optimizer.param_groups:
+            group["eps"] = self.settings.adam_eps  # as every setting, it may have been changed
         self._begin_from({name: x.to(self.params[name]) for name, x in first_values.items()})
 
     def update(self, experience: Experience, progress: float) -> Update:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+import sys
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +25,12 @@ from holdfast.policies import MettaAgent, Policy
 from holdfast.ppo import Experience
 from holdfast.recurrence import keep_freed_memory
 from holdfast.rollout import Collector, Rollout, check_experience_spec
-from holdfast.runs import RunFolder, find_past
+from holdfast.runs import RunFolder, find_past, read_metrics
 from holdfast.spec import WorldSpec, keys
 from holdfast.trainer.learner import Learner, Update
 from holdfast.trainer.progress import make_progress
 from holdfast.trainer.resume import begin, find_saved, updates_of
-from holdfast.trainer.saver import Saver, saved_updates
+from holdfast.trainer.saver import Saver
 from holdfast.trainer.shapes import describe_update
 from holdfast.trainer.signals import Stopped, StopSignals
 from holdfast.trainer.sinks import check_sinks, make_sinks
@@ -73,7 +75,7 @@ def train(settings: Settings) -> TrainResult:
             ) as world,
             RunFolder.create(settings)
             if past is None
-            else RunFolder.reopen(past.path, settings, updates_of(saved)) as run,
+            else RunFolder.reopen(past.path, settings, updates_of(saved), past.metrics_bytes) as run,
         ):
             summary = _train(settings, spec, plan, agent, world, run, saved, signals)
     except Stopped:
@@ -98,7 +100,7 @@ def _train(
     generator = torch.Generator().manual_seed(settings.seed)
     learner = Learner(policy, trainer, plan, generator, on_skipped=lambda *bad: skipped.append(bad))
     skipped: list[tuple[float, dict[str, Tensor]]] = []
-    watch = Watch(settings)
+    watch = Watch(settings, read_metrics(run.path))
     total = plan.updates * plan.batch_size
     title = f"{run.path.name}  {spec.name}  {settings.policy.agent_word}  seed {settings.seed}"
     facts = begin(saved, settings, plan.updates, agent, learner, collector)
@@ -106,7 +108,7 @@ def _train(
     with ExitStack() as stack:
         sinks = [stack.enter_context(closing(s)) for s in make_sinks(settings, run.path, facts["agent_steps"])]
         progress = stack.enter_context(make_progress(settings.progress, title, total))
-        saver = Saver(run, agent, settings, signals, progress.message, facts["update"])
+        saver = Saver(run, agent, settings, signals, progress.message)
         stack.enter_context(saver)
         for update in range(facts["update"] + 1, plan.updates + 1):
             update_began = perf_counter()
@@ -130,7 +132,7 @@ def _train(
             if trainer.weight_metrics_interval and update % trainer.weight_metrics_interval == 0:
                 metrics |= weight_figures(policy)
             facts |= {key: metrics[key] for key in ("agent_steps", "wall_s", "episode_return")}
-            facts["worst_parity"] = max(facts["worst_parity"], learned.parity.max_log_ratio)
+            facts["worst_parity"] = max(facts["worst_parity"], as_finite(learned.parity.max_log_ratio))
             with signals.held():  # a line and the snapshot it belongs to
                 saver.log(metrics)
                 saver.offer(take_snapshot(update, agent, learner, collector, facts))
@@ -161,11 +163,15 @@ def _train(
 
 
 def _farewell(settings: Settings, run: RunFolder) -> str:
-    saved = saved_updates(run.checkpoints)
-    if not saved:
+    if not run.saved:
         return "Stopped; nothing was saved."
     word = f"run={run.path.name}" + (f" runs_dir={settings.runs_dir}" if settings.runs_dir != "runs" else "")
-    return f"Stopped. The run is saved up to update {int(saved[-1].name)}; `holdfast train {word}` goes on with it."
+    return f"Stopped. The run is saved up to update {run.saved}; `holdfast train {word}` goes on with it."
+
+
+def as_finite(size: float) -> float:
+    """For a checkpoint's facts: JSON has no infinity, and what is not a number is at least as bad."""
+    return size if math.isfinite(size) else sys.float_info.max
 
 
 def threads_that_pay(policy: Policy, plan: BatchPlan) -> int:

@@ -107,7 +107,7 @@ def begin(
     """Bring everything to where the run goes on, and say what has been done so far of all these updates."""
     if saved is None:
         collector.start(settings.seed)
-        problem = why_not_replayable(settings.env)
+        problem = why_not_replayable(settings.env, settings.trainer.num_workers > 0, settings.trainer.worker_timeout)
         if problem:
             say(f"{problem}\nIf this run is ever continued, it will begin new episodes there: close, but not exact.")
         return {**NOTHING_DONE, "exact": not problem}

@@ -14,6 +14,7 @@ from holdfast.checkpoint import (
     CheckpointError,
     clear_left_overs,
     list_checkpoints,
+    move_checkpoint,
     read_facts,
     remove_checkpoint,
     return_of,
@@ -27,13 +28,14 @@ from holdfast.runs.files import reason_of, replace_durably
 from holdfast.trainer.signals import StopSignals
 from holdfast.trainer.snapshot import Snapshot
 
-SKIPPED = "skipped"
+SKIPPED, REFUSED = "skipped", "refused"
 
 
 class Saver:
     """Writes snapshots into the run folder. `behind` is the newest snapshot that is not on the disk.
 
-    Checkpoints of later updates than `done`, where the run goes on, could not be used; the first that is written takes their place.
+    Checkpoints of later updates than the one the run goes on from could not be used. They make room, but are not lost: another
+    Holdfast, or a disk that reads again, may make sense of them.
     """
 
     def __init__(
@@ -43,15 +45,14 @@ class Saver:
         settings: Settings,
         signals: StopSignals,
         say: Callable[[str], None],
-        done: int,
     ):
         self.run, self.settings, self.say = run, settings, say
         self._signals = signals
         self._agent = agent
         clear_left_overs(run.checkpoints)  # the run may be done, and write none any more
         found = saved_updates(run.checkpoints)
-        self._returns = {path.name: _return_of(path) for path in found if int(path.name) <= done}
-        self._useless = [path for path in found if int(path.name) > done]
+        self._returns = {path.name: _return_of(path) for path in found if int(path.name) <= run.saved}
+        self._refused = [path for path in found if int(path.name) > run.saved]
         self.behind: Snapshot | None = None
 
     def __enter__(self) -> Saver:
@@ -108,6 +109,7 @@ class Saver:
         if self.settings.trainer.on_disk_error == "stop":
             raise error
         self.say(f"NOT SAVED: {error}. Training goes on; trainer.on_disk_error=stop would end it.")
+        self._signals.raise_if_asked()
 
     def _write(self, snapshot: Snapshot) -> None:
         self.run.sync_metrics()
@@ -117,13 +119,17 @@ class Saver:
             "policy": self.settings.policy.model_dump(mode="json"),
             "agent": self._agent.facts(),
         }
-        while self._useless:
-            remove_checkpoint(self._useless.pop())
+        while self._refused:
+            self.say(f"{self._refused[-1]}: now in {move_checkpoint(self._refused[-1], self.run.path / REFUSED)}")
+            self._refused.pop()
         path = save_checkpoint(self.run.checkpoints, name_of(snapshot.update), snapshot.tensors, facts)
-        self.behind = None
+        self.behind, self.run.saved = None, snapshot.update
         self._returns[path.name] = return_of(facts)
         for name in superfluous(self._returns, self.settings.trainer.keep):
-            remove_checkpoint(self.run.checkpoints / name)
+            try:
+                remove_checkpoint(self.run.checkpoints / name)
+            except CheckpointError as error:
+                self.say(f"{error}; it takes room, and harms nothing")
             del self._returns[name]
 
 

@@ -48,6 +48,10 @@ class StopSignals:
             yield
         finally:
             self._held -= 1
+        self.raise_if_asked()
+
+    def raise_if_asked(self) -> None:
+        """For a signal that came inside `held`, where an error ended the block and the run goes on."""
         if self._asked is not None and not self._held:
             number, self._asked = self._asked, None
             raise Stopped(number)

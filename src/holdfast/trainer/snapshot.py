@@ -108,9 +108,11 @@ def _bring_back_worlds(tensors: Tensors, facts: Mapping[str, Any], collector: Co
             raise ReplayError(f"{collector.world.world_spec.name}: where its environments stood could not be saved")
         standing = Standing(seed, facts["world_steps"], **{name: x.numpy() for name, x in tensors["world"].items()})
         collector.resume(standing, tensors["arrived"])
-    except ReplayError as error:
+    except CheckpointError:
+        raise
+    except HoldfastError as error:  # it did not come back, or refuses what was done in it before
         if collector.world.closed:
-            raise HoldfastError(f"{error}.\nWith trainer.num_workers=0 the run goes on with new episodes.") from error
+            raise HoldfastError(f"{error}\nWith trainer.num_workers=0 the run goes on with new episodes.") from error
         # another seed: the first episodes again would be the ones that were learned from already
         collector.start(episode_seed(seed, facts["update"], facts["world_steps"]))
         collector.episodes.forget_running()

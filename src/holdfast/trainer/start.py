@@ -14,6 +14,7 @@ from holdfast.config.settings import OwnPolicySettings, Settings
 from holdfast.errors import SettingsError
 from holdfast.policies import MettaAgent, Policy, Sampling
 from holdfast.runs.files import fitting
+from holdfast.runs.folder import runs_folder
 from holdfast.spec import WorldSpec, keys
 
 
@@ -24,7 +25,7 @@ def make_agent(settings: Settings, spec: WorldSpec) -> MettaAgent:
         if isinstance(settings.policy, OwnPolicySettings):
             try_out(agent.policy, settings.policy.agent_word)
         return agent
-    source = find_checkpoint(settings.policy.weights, Path(settings.runs_dir))
+    source = find_checkpoint(settings.policy.weights, runs_folder(settings))
     loaded = load_checkpoint(source)
     try:
         with fitting(f"policy.weights={settings.policy.weights}: its checkpoint is of no agent"):

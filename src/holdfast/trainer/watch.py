@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from holdfast.config.settings import Settings
 from holdfast.trainer.learner import Parity
@@ -15,20 +17,27 @@ Metrics = Mapping[str, float | None]
 
 
 class Watch:
-    """Looks at every update; each kind of trouble is reported once, and again when it has become ten times worse."""
+    """Looks at every update; each kind of trouble is reported once, and again when it has become ten times worse.
 
-    def __init__(self, settings: Settings):
+    before: the rows, out of a file, of updates that an earlier process did; of them nothing is reported again.
+    """
+
+    def __init__(self, settings: Settings, before: Iterable[Mapping[str, Any]] = ()):
         self.settings = settings
         self._reported: dict[str, float] = {}
         self._usual: dict[str, float] = {}
         self._first_entropy: float | None = None
         self._returns = Returns()
+        for row in before:
+            self._look_at({key: value for key, value in row.items() if isinstance(value, int | float)})
 
     def look(self, parity: Parity, metrics: Metrics) -> list[str]:
         """Warnings for this update, usually none."""
+        return [text for text in (self._parity(parity), *self._look_at(metrics)) if text]
+
+    def _look_at(self, metrics: Metrics) -> list[str | None]:
         self._returns.add(metrics)
-        found = (self._parity(parity), self._gradient(metrics), self._values(metrics), self._entropy(metrics))
-        return [text for text in (*found, self._collapse(metrics)) if text]
+        return [self._gradient(metrics), self._values(metrics), self._entropy(metrics), self._collapse()]
 
     def _parity(self, parity: Parity) -> str | None:
         if not self._worse("parity", parity.max_log_ratio, PARITY_LIMIT):
@@ -71,13 +80,14 @@ class Watch:
             "what it does and explores no more. A larger trainer.entropy_coef or a smaller trainer.lr usually helps."
         )
 
-    def _collapse(self, metrics: Metrics) -> str | None:
+    def _collapse(self) -> str | None:
         returns = self._returns
         if not returns.collapsed or not self._once(f"collapse from {returns.best}"):
             return None
         return (
             f"THE RETURN HAS COLLAPSED: {returns.best:.4g} at update {returns.best_update}, now {returns.now:.4g}. "
-            "A smaller trainer.lr or trainer.target_kl usually helps; the best checkpoint is kept (trainer.keep.best)."
+            "A smaller trainer.lr or trainer.target_kl usually helps"
+            f"{'; the best checkpoint is kept (trainer.keep.best).' if self.settings.trainer.keep.best else '.'}"
         )
 
     def _against_usual(self, key: str, metrics: Metrics) -> float:
@@ -88,6 +98,7 @@ class Watch:
         return value / usual if usual else 0.0
 
     def _worse(self, kind: str, value: float, limit: float) -> bool:
+        value = math.inf if math.isnan(value) else value
         if not value > max(limit, 10 * self._reported.get(kind, 0.0)):
             return False
         self._reported[kind] = value

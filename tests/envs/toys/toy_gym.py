@@ -120,6 +120,8 @@ class Odd(Dice):
                 os.kill(os.getpid(), signal.SIGKILL)
             case "sleep":
                 time.sleep(60)
+            case "sleep at 3" if action == 3:
+                time.sleep(60)
             case "print":
                 print("hello from the environment", flush=True)
         return obs, reward, terminated, truncated, info
