@@ -28,10 +28,9 @@ from holdfast.checkpoint import list_checkpoints, load_checkpoint
 from holdfast.config import load_settings
 from holdfast.envs import World, describe
 from holdfast.rollout import Collector
-from holdfast.runs import RunFolder, read_metrics
+from holdfast.runs import TIMING, RunFolder, read_metrics
 from holdfast.trainer import learner, train
 
-TIMING = ("wall_s", "sps", "rss_mb", "share_world", "share_inference", "share_learning")
 FILE_EVENTS = {"open": "open", "os.rename": "rename", "os.remove": "remove", "os.rmdir": "remove", "os.mkdir": "mkdir"}
 SMALL = ["trainer.checkpoint_interval=2", "trainer.keep.last=1", "progress=off"]
 RUNS = {
@@ -183,9 +182,13 @@ def digest(run: Path) -> dict[str, str]:
         ).hexdigest()
         for group, members in saved.tensors.items()
     }
-    rows = [{key: value for key, value in row.items() if key not in TIMING} for row in read_metrics(run)]
     facts = {key: saved.facts[key] for key in ("update", "episodes", "world_steps", "optimizer", "rng", "worst_parity")}
-    return {**parts, "metrics": json.dumps(rows), "facts": json.dumps(facts)}
+    return {**parts, "metrics": json.dumps(figures(run)), "facts": json.dumps(facts)}
+
+
+def figures(run: Path) -> list[dict[str, Any]]:
+    """The metrics of every update, timing aside."""
+    return [{key: value for key, value in row.items() if key not in TIMING} for row in read_metrics(run)]
 
 
 if __name__ == "__main__":
