@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +13,7 @@ import torch
 from holdfast.checkpoint import list_checkpoints, load_checkpoint
 from holdfast.errors import HoldfastError
 from holdfast.trainer import resume
+from support.checkpoints import reseal
 from support.runs import CARTPOLE, digest, run, run_stopped
 
 KEPT = "trainer.keep.last=1"
@@ -63,20 +62,8 @@ def honestly(group: str, change: Callable[[dict[str, torch.Tensor]], object]) ->
     return apply
 
 
-def reseal(path: Path, **changes: object) -> None:
-    file = path / "manifest.json"
-    manifest = {**json.loads(file.read_text()), **changes}
-    manifest.pop("sha256")
-    for name, entry in manifest["files"].items():
-        data = (path / name).read_bytes()
-        entry.update(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
-    text = json.dumps(manifest, indent=1, sort_keys=True) + "\n"
-    manifest["sha256"] = hashlib.sha256(text.encode()).hexdigest()
-    file.write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
-
-
 def newer_format(path: Path) -> str:
-    reseal(path, format=99)
+    reseal(path, lambda manifest: manifest.update(format=99))
     return str(path / "manifest.json")
 
 
