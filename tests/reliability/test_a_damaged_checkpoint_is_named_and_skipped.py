@@ -110,6 +110,12 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_stopped(CARTPOLE, tmp_path_factory.mktemp("stopped"), "demo", after=3)
 
 
+def check_only_good_ones_are_there(folder: Path, updates: list[int]) -> None:
+    """The damaged ones are gone: good ones have their names."""
+    assert sorted(path.name for path in folder.iterdir()) == [f"{update:08}" for update in updates]
+    assert [load_checkpoint(path).facts["update"] for path in list_checkpoints(folder)] == updates
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_the_one_before_is_used_and_the_result_is_the_same(
     way: str, untouched: Path, stopped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -125,10 +131,21 @@ def test_the_one_before_is_used_and_the_result_is_the_same(
     assert told[0].startswith(named)
     assert reason in told[0]
     assert "run=demo: goes on after 128 steps." in lines
+    assert not [line for line in lines if "NOT SAVED" in line]
     assert digest(done) == digest(untouched)
-    assert [int(p.name) for p in list_checkpoints(done / "checkpoints")] == [1, 2, 3, 4]
-    for path in list_checkpoints(done / "checkpoints"):
-        load_checkpoint(path)  # a good one has taken the place of the damaged one
+    check_only_good_ones_are_there(done / "checkpoints", [1, 2, 3, 4])
+
+
+def test_a_finished_run_does_its_last_update_again(untouched, tmp_path, capsys):
+    shutil.copytree(untouched, tmp_path / "demo")
+    WAYS["one bit flipped"][0](tmp_path / "demo" / "checkpoints" / "00000004")
+    capsys.readouterr()
+    done = run(CARTPOLE, tmp_path, "demo")
+    err = capsys.readouterr().err
+    assert "00000003 is used instead" in err
+    assert "NOT SAVED" not in err
+    assert digest(done) == digest(untouched)
+    check_only_good_ones_are_there(done / "checkpoints", [1, 2, 3, 4])
 
 
 def test_two_damaged_ones_are_both_named(untouched, stopped, tmp_path, capsys):
@@ -147,8 +164,7 @@ def test_a_damaged_newest_one_does_not_push_out_good_ones(stopped, tmp_path):
     for name in ("00000002", "00000003"):
         WAYS["half"][0](folder / name)
     run_stopped([*CARTPOLE, KEPT, "trainer.keep.best=false"], tmp_path, "demo", after=1)
-    assert [p.name for p in list_checkpoints(folder)] == ["00000002"]
-    assert load_checkpoint(folder / "00000002").facts["update"] == 2
+    check_only_good_ones_are_there(folder, [2])
 
 
 @pytest.mark.parametrize("way", ["one bit flipped", "missing manifest", "NaN weights", "other architecture"])
