@@ -13,12 +13,16 @@ import random
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 import psutil
 from kills import digest
@@ -30,6 +34,7 @@ from holdfast.runs import read_metrics
 WORKER_TIMEOUT = 1.0
 NOTICING_SECONDS = 30.0  # far more than it may take; the table shows what it took
 LEAVING_SECONDS = 5.0  # for workers of a trainer that was killed
+QUIET_SECONDS = 60.0  # between two lines of progress, unless somebody looks on
 WORDS = [
     "settings=memory",
     "env.num_envs=4",
@@ -58,11 +63,21 @@ class Run:
         self.process: psutil.Popen | None = None
         self.ended: int | None = None  # exit code of the last process
         self._workers: list[psutil.Process] = []
+        self._copier: threading.Thread | None = None
+        self._told = time.monotonic()
 
     def start(self) -> None:
         words = [*self._words, f"trainer.total_timesteps={self.steps}"]
-        with self._log.open("ab") as log:
-            self.process = psutil.Popen([sys.executable, "-m", "holdfast", "train", *words], stdout=log, stderr=log)
+        command = [sys.executable, "-m", "holdfast", "train", *words]
+        # A file as its output would be full with the disk, and lines would be cut.
+        self.process = psutil.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self._copier = threading.Thread(target=self._copy, args=(self.process.stdout,), daemon=True)
+        self._copier.start()
+
+    def _copy(self, output: IO[bytes]) -> None:
+        with output, self._log.open("ab", buffering=0) as log:
+            for line in output:
+                log.write(line)
 
     def workers(self) -> list[psutil.Process]:
         """Processes that hold environments, not the one that Python keeps for shared memory."""
@@ -76,9 +91,6 @@ class Run:
 
     def is_up(self) -> bool:
         return self.process is not None and self.process.poll() is None
-
-    def has_both_workers(self) -> bool:
-        return len(self.workers()) == 2
 
     def updates(self) -> int:
         file = self.path / "metrics.jsonl"
@@ -94,17 +106,18 @@ class Run:
             time.sleep(0.02)
         return False
 
-    def is_waited_for(self, within: float) -> float:
+    def wait_for_end(self, within: float) -> float:
         """Seconds until its process ended; RuntimeError if it did not."""
         assert self.process is not None
         began = time.monotonic()
-        try:
-            self.ended = self.process.wait(within)
-        except psutil.TimeoutExpired:
-            raise RuntimeError(f"the trainer has not ended {within:.0f} s after it was told to") from None
-        return time.monotonic() - began
+        while (left := began + within - time.monotonic()) > 0:
+            with suppress(psutil.TimeoutExpired):
+                self.ended = self.process.wait(min(left, QUIET_SECONDS))
+                return time.monotonic() - began
+            self.tell("on its way to its end")
+        raise RuntimeError(f"the trainer has not ended after {within:.0f} s")
 
-    def workers_leave(self) -> float:
+    def wait_for_workers(self) -> float:
         """Seconds until no worker of this or any earlier process is left."""
         began = time.monotonic()
         _, left = psutil.wait_procs(self._workers, timeout=LEAVING_SECONDS)
@@ -113,7 +126,16 @@ class Run:
         self._workers.clear()
         return time.monotonic() - began
 
+    def tell(self, what: str) -> None:
+        """A line of progress on stderr: each on a terminal, one a minute in a log."""
+        if sys.stderr.isatty() or time.monotonic() - self._told >= QUIET_SECONDS:
+            self._told = time.monotonic()
+            print(f"{self.path.name}: {self.updates()} updates, {what}", file=sys.stderr, flush=True)
+
     def log(self) -> str:
+        """What it said, when all of its processes have ended."""
+        if self._copier:
+            self._copier.join(LEAVING_SECONDS)
         return self._log.read_text(errors="replace")
 
     def end(self) -> None:
@@ -126,7 +148,10 @@ class Run:
 
 
 class Chaos:
-    """Things that happen to a run. Each returns the seconds until it was noticed or over; RuntimeError if it went wrong."""
+    """Things that happen to a run. Each returns the seconds until it was noticed or over; RuntimeError if it went wrong.
+
+    None: it could not happen now, and is not counted.
+    """
 
     def __init__(self, run: Run, rng: random.Random):
         self.run, self.rng = run, rng
@@ -135,18 +160,19 @@ class Chaos:
 
     def hit(self, name: str) -> None:
         took = EVENTS[name](self)
-        self.happened[name] += 1
         if took is not None:
+            self.happened[name] += 1
             self.seconds[name].append(took)
+            self.run.tell(f"{self.happened.total()} events; the last: {name}, {took:.2f} s")
 
     def kill_worker(self) -> float | None:
-        return self._is_replaced(lambda worker: worker.kill())
+        return self._harm_worker(lambda worker: worker.kill())
 
     def stop_worker(self) -> float | None:
-        return self._is_replaced(lambda worker: worker.suspend())
+        return self._harm_worker(lambda worker: worker.suspend())
 
-    def _is_replaced(self, harm: Callable[[psutil.Process], None]) -> float | None:
-        """Seconds until another process is there for a worker that came to harm. None if the run ended meanwhile."""
+    def _harm_worker(self, harm: Callable[[psutil.Process], None]) -> float | None:
+        """Seconds until another process is there for a worker that came to harm."""
         workers = self.run.workers()
         if len(workers) < 2:
             return None
@@ -160,59 +186,66 @@ class Chaos:
             if time.monotonic() - began > NOTICING_SECONDS:
                 raise RuntimeError(f"a worker that came to harm was not replaced within {NOTICING_SECONDS:.0f} s")
             time.sleep(0.005)
-        return None
+        return None  # the trainer ended with it
 
     def kill_trainer(self) -> float:
-        self._down(signal.SIGKILL)
-        left = self.run.workers_leave()
+        self._bring_down(signal.SIGKILL)
+        left = self.run.wait_for_workers()
         self.run.start()
         return left
 
     def stop_trainer(self) -> float:
-        took = self._down(signal.SIGTERM)
+        took = self._bring_down(signal.SIGTERM)
         if self.run.ended not in (143, 0):  # 0: it was just finished
             raise RuntimeError(f"exit code {self.run.ended} after SIGTERM")
-        self.run.workers_leave()
+        self.run.wait_for_workers()
         if (self.run.path / "lock").exists():
             raise RuntimeError("the lock is left after SIGTERM")
         self.run.start()
         return took
 
-    def damage(self) -> None:
+    def damage(self) -> float | None:
         """Bring the trainer down, damage its newest checkpoint, continue: an older one has to do."""
-        self._down(signal.SIGKILL)
-        self.run.workers_leave()
-        found = list_checkpoints(self.run.path / "checkpoints")
-        if len(found) >= 2:  # of a single one nothing would be left to go on from
-            file = self.rng.choice(sorted(p for p in found[-1].iterdir() if p.is_file()))
-            how = self.rng.choice(["a bit", "half", "gone"])
-            data = bytearray(file.read_bytes())
-            if how == "a bit":
-                data[self.rng.randrange(len(data))] ^= 1 << self.rng.randrange(8)
-                file.write_bytes(data)
-            elif how == "half":
-                file.write_bytes(data[: len(data) // 2])
-            else:
-                file.unlink()
+        took = self._bring_down(signal.SIGKILL)
+        self.run.wait_for_workers()
+        good = [path for path in list_checkpoints(self.run.path / "checkpoints") if is_whole(path)]
+        if len(good) < 2:  # of a single one nothing would be left to go on from
+            self.run.start()
+            return None
+        file = self.rng.choice(sorted(p for p in good[-1].iterdir() if p.is_file()))
+        how = self.rng.choice(["a bit", "half", "gone"])
+        data = bytearray(file.read_bytes())
+        if how == "a bit":
+            data[self.rng.randrange(len(data))] ^= 1 << self.rng.randrange(8)
+            file.write_bytes(data)
+        elif how == "half":
+            file.write_bytes(data[: len(data) // 2])
+        else:
+            file.unlink()
+        if is_whole(good[-1]):
+            raise RuntimeError(f"{file} was damaged ({how}), and nobody can tell")
         self.run.start()
+        return took
 
-    def fill_disk(self) -> None:
+    def fill_disk(self) -> float | None:
         """No file may grow for a while: what is written in that time is not, and has to be afterwards."""
         process = self.run.process
         assert process is not None
+        began = time.monotonic()
         try:
             _, hard = process.rlimit(psutil.RLIMIT_FSIZE)
             process.rlimit(psutil.RLIMIT_FSIZE, (self.rng.choice([0, 100, 4096]), hard))
             time.sleep(self.rng.uniform(0.5, 2.5))
             process.rlimit(psutil.RLIMIT_FSIZE, (resource.RLIM_INFINITY if hard < 0 else hard, hard))
         except psutil.NoSuchProcess:
-            pass  # it was just finished
+            return None  # it was just finished
+        return time.monotonic() - began
 
-    def _down(self, number: int) -> float:
+    def _bring_down(self, number: int) -> float:
         assert self.run.process is not None
         self.run.workers()
         self.run.process.send_signal(number)
-        return self.run.is_waited_for(NOTICING_SECONDS)
+        return self.run.wait_for_end(NOTICING_SECONDS)
 
 
 EVENTS: dict[str, Callable[[Chaos], float | None]] = {
@@ -249,17 +282,25 @@ def suffer(run: Run, names: tuple[str, ...], seconds: float, rng: random.Random)
         # a finished run of as many updates as it has now, and some
         run.wait_for_progress(1)
         run.process and run.process.send_signal(signal.SIGTERM)
-        run.is_waited_for(NOTICING_SECONDS)
-        run.workers_leave()
+        run.wait_for_end(NOTICING_SECONDS)
+        run.wait_for_workers()
         run.steps = (run.updates() + 5) * BATCH
         run.start()
-        run.is_waited_for(300)
-        run.workers_leave()
+        run.wait_for_end(300)
+        run.wait_for_workers()
     except (RuntimeError, HoldfastError, psutil.Error) as error:
         trouble.append(str(error))
     finally:
         run.end()
     return chaos, trouble or look(run)
+
+
+def is_whole(checkpoint: Path) -> bool:
+    try:
+        verify_checkpoint(checkpoint)
+    except HoldfastError:
+        return False
+    return True
 
 
 def look(run: Run) -> list[str]:
@@ -292,7 +333,7 @@ def compare(run: Run, folder: Path) -> list[str]:
     untouched = Run(folder, "untouched", run.steps)
     untouched.start()
     try:
-        untouched.is_waited_for(1800)
+        untouched.wait_for_end(1800)
     finally:
         untouched.end()
     wanted, found = digest(untouched.path), digest(run.path)

@@ -2,7 +2,7 @@
 
 The final checkpoint (weights, optimiser, memory, random generators, worlds) and every line of the metrics, timing aside, have
 to be those of a run that nobody touched. Points are counted events, not times: the n-th step of the worlds, the n-th gradient
-step, the n-th file opened, synced, renamed or removed.
+step, the n-th file of the run opened for writing, synced, renamed or removed, the n-th of its folders made.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ from holdfast.checkpoint import list_checkpoints, load_checkpoint
 from holdfast.config import load_settings
 from holdfast.envs import World, describe
 from holdfast.rollout import Collector
-from holdfast.runs import RunFolder, read_metrics
+from holdfast.runs import TIMING, RunFolder, read_metrics
 from holdfast.trainer import learner, train
 
-TIMING = ("wall_s", "sps", "rss_mb", "share_world", "share_inference", "share_learning")
 FILE_EVENTS = {"open": "open", "os.rename": "rename", "os.remove": "remove", "os.rmdir": "remove", "os.mkdir": "mkdir"}
 SMALL = ["trainer.checkpoint_interval=2", "trainer.keep.last=1", "progress=off"]
 RUNS = {
@@ -69,10 +68,10 @@ def main() -> None:
     torch.set_num_threads(1)
     names = options.runs or list(RUNS)
     shares = [options.points * (i + 1) // len(names) - options.points * i // len(names) for i in range(len(names))]
-    survived = 0
+    survived, rng = 0, random.Random(options.seed)
     with tempfile.TemporaryDirectory() as folder:
         for name, points in zip(names, shares, strict=True):
-            survived += try_run(name, points, Path(folder), random.Random(options.seed))
+            survived += try_run(name, points, Path(folder), rng)
     print(f"{survived} of {options.points} kills survived: continued runs identical to untouched ones")
     raise SystemExit(0 if survived == options.points else 1)
 
@@ -128,8 +127,8 @@ def in_child(work: Callable[[], Any]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def on_events(happened: Callable[[str], None]) -> None:
-    """Call back at every point of a run's progress that has a name, from here on in this process."""
+def on_events(run: Path, happened: Callable[[str], None]) -> None:
+    """Call back at every point of this run's progress that has a name, from here on in this process."""
 
     def before(owner: Any, name: str, event: str, after: bool = False) -> None:
         original = getattr(owner, name)
@@ -149,15 +148,28 @@ def on_events(happened: Callable[[str], None]) -> None:
     before(RunFolder, "log_metrics", "line of metrics", after=True)
     before(os, "fsync", "fsync", after=True)
     before(os, "rename", "rename", after=True)
-    sys.addaudithook(lambda event, args: happened(FILE_EVENTS[event]) if event in FILE_EVENTS else None)
+
+    def hook(event: str, args: tuple[Any, ...]) -> None:
+        if event in FILE_EVENTS and (event not in ("open", "os.mkdir") or makes_part_of(run, event, args)):
+            happened(FILE_EVENTS[event])
+
+    sys.addaudithook(hook)
+
+
+def makes_part_of(run: Path, event: str, args: tuple[Any, ...]) -> bool:
+    """Whether an open or mkdir is one of a run's own: imports and libraries have others, as many as they like."""
+    path, _, flags = args
+    if isinstance(path, int) or (event == "open" and not flags & (os.O_WRONLY | os.O_RDWR)):
+        return False
+    return Path(os.path.abspath(os.fsdecode(path))).is_relative_to(run)
 
 
 def run_counting(words: list[str], run: str, file: Path) -> None:
     counts: Counter[str] = Counter()
     settings = load_settings([*words, f"run={run}"])
-    on_events(lambda event: counts.update([event]))
+    on_events(Path(settings.runs_dir, run), lambda event: counts.update([event]))
     train(settings)
-    file.write_text(json.dumps({event: count for event, count in counts.items() if event not in ("open", "mkdir")}))
+    file.write_text(json.dumps(counts))
 
 
 def run_killed(words: list[str], run: str, event: str, nth: int) -> None:
@@ -170,7 +182,7 @@ def run_killed(words: list[str], run: str, event: str, nth: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     settings = load_settings([*words, f"run={run}"])
-    on_events(happened)
+    on_events(Path(settings.runs_dir, run), happened)
     train(settings)
 
 
@@ -183,9 +195,13 @@ def digest(run: Path) -> dict[str, str]:
         ).hexdigest()
         for group, members in saved.tensors.items()
     }
-    rows = [{key: value for key, value in row.items() if key not in TIMING} for row in read_metrics(run)]
     facts = {key: saved.facts[key] for key in ("update", "episodes", "world_steps", "optimizer", "rng", "worst_parity")}
-    return {**parts, "metrics": json.dumps(rows), "facts": json.dumps(facts)}
+    return {**parts, "metrics": json.dumps(figures(run)), "facts": json.dumps(facts)}
+
+
+def figures(run: Path) -> list[dict[str, Any]]:
+    """The metrics of every update, timing aside."""
+    return [{key: value for key, value in row.items() if key not in TIMING} for row in read_metrics(run)]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """`make soak`: does anything grow over thousands of updates, with episodes ending and memory at work all the time?
 
-Resident memory comes from metrics.jsonl. File handles, threads and shared memory are looked at from outside, while the run is at it.
+Resident memory of the trainer comes from metrics.jsonl. That of its workers, file handles, threads and shared memory are looked at
+from outside, while the run is at it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -27,7 +30,8 @@ WORDS = [
     "trainer.minibatch_size=64",
     "progress=off",
 ]
-MOST_KIB = 1.0  # of resident memory per update
+MOST_KIB = 1.0  # of resident memory per update, of the trainer and its workers together
+FEWEST_LOOKS = 4  # fewer show no trend
 LOOK_SECONDS = 1.0  # reading the mappings of a process slows it down
 WARM_UP = 1 / 5  # of the run: allocators and caches fill
 
@@ -45,29 +49,54 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             words = [*WORDS, *options.words, f"trainer.num_workers={workers}"]
             words += [f"trainer.total_timesteps={options.updates * BATCH}", f"runs_dir={folder}", "run=soak"]
-            rss, seen = watch(words, Path(folder) / "soak")
-        slope = slope_kib(rss)
-        lines = [
-            f"resident memory {rss[0]:.0f} -> {rss[-1]:.0f} MiB, {slope:+.3f} KiB per update after the first fifth"
-            f"{'' if slope <= MOST_KIB else ': GREW'}"
-        ]
-        for name in seen[0] if seen else ():
-            counts = [look[name] for look in seen[round(len(seen) * WARM_UP) :]]
-            quarter = max(1, len(counts) // 4)
-            more = median(counts[-quarter:]) > median(counts[:quarter])  # the last look may be at a run that is closing
-            lines.append(f"{name} {min(counts)} to {max(counts)}{': GREW' if more else ''}")
+            rss, seen = watch(words, Path(folder) / "soak", options.updates)
+        settled = [look for look in seen if look.update >= len(rss) * WARM_UP]
+        if len(settled) < FEWEST_LOOKS:
+            raise SystemExit(
+                f"{len(settled)} looks at the run succeeded, {FEWEST_LOOKS} are needed. Use more --updates."
+            )
+        lines = judge(rss, settled)
         grew = grew or any(line.endswith("GREW") for line in lines)
         print(f"{len(rss)} updates, {workers} workers:\n  " + "\n  ".join(lines), flush=True)
     raise SystemExit(grew)
 
 
-def watch(words: list[str], run: Path) -> tuple[np.ndarray, list[dict[str, int]]]:
-    """(resident MiB at every update, counts seen while it ran) of a run in a process of its own, with its workers."""
+@dataclass(frozen=True)
+class Look:
+    """What a run held at some moment, from outside."""
+
+    update: int
+    workers_mib: float
+    counts: dict[str, int]
+
+
+def judge(rss: np.ndarray, seen: list[Look]) -> list[str]:
+    """A line for everything that must not grow, after the warm-up. Those of what did end with GREW."""
+    first = round(len(rss) * WARM_UP)
+    trainer = slope_kib(range(first, len(rss)), rss[first:])
+    workers = slope_kib([look.update for look in seen], [look.workers_mib for look in seen])
+    together = max(trainer, 0.0) + max(workers, 0.0)  # one that shrinks is no excuse for the other
+    lines = [
+        f"resident memory: trainer {rss[first]:.0f} -> {rss[-1]:.0f} MiB, {trainer:+.3f} KiB per update after the first fifth; "
+        f"workers {seen[0].workers_mib:.0f} -> {seen[-1].workers_mib:.0f} MiB, {workers:+.3f} KiB"
+        f"{'' if together <= MOST_KIB else ': GREW'}"
+    ]
+    quarter = len(seen) // 4
+    for name in seen[0].counts:
+        counts = [look.counts[name] for look in seen]
+        more = median(counts[-quarter:]) > median(counts[:quarter])
+        lines.append(f"{name} {min(counts)} to {max(counts)}{': GREW' if more else ''}")
+    return lines
+
+
+def watch(words: list[str], run: Path, updates: int) -> tuple[np.ndarray, list[Look]]:
+    """(resident MiB of the trainer at every update, looks at it and its workers) of a run in a process of its own."""
     process = psutil.Popen([sys.executable, "-m", "holdfast", "train", *words], stdout=subprocess.DEVNULL)
-    seen: list[dict[str, int]] = []
+    seen: list[Look] = []
     try:
         while process.poll() is None:
-            if (run / "metrics.jsonl").exists() and (look := look_at(process)):
+            # Before the first update workers are still coming, after the last they are leaving.
+            if (begun := count_updates(run)) and (look := look_at(process, begun)) and count_updates(run) < updates:
                 seen.append(look)
             time.sleep(LOOK_SECONDS)
     finally:
@@ -79,26 +108,31 @@ def watch(words: list[str], run: Path) -> tuple[np.ndarray, list[dict[str, int]]
     return np.array([row["rss_mb"] for row in read_metrics(run)]), seen
 
 
-def look_at(process: psutil.Process) -> dict[str, int]:
-    """What a process and its children hold; nothing if it is just ending."""
+def count_updates(run: Path) -> int:
+    file = run / "metrics.jsonl"
+    return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
+def look_at(process: psutil.Process, update: int) -> Look | None:
+    """What a process and its children hold; None if it is just ending."""
     try:
         family = [process, *process.children(recursive=True)]
         maps = [mapped.path for member in family for mapped in member.memory_maps(grouped=False)]
-        return {
+        counts = {
             "file handles": sum(member.num_fds() for member in family),
             "threads": sum(member.num_threads() for member in family),
             "processes": len(family),
             # multiprocessing names what it shares pym-...
             "shared memory mappings": sum("/pym-" in path or path.startswith(("/dev/shm", "/memfd:")) for path in maps),
         }
+        return Look(update, sum(child.memory_info().rss for child in family[1:]) / 2**20, counts)
     except psutil.Error:
-        return {}
+        return None
 
 
-def slope_kib(rss_mib: np.ndarray) -> float:
-    """Growth per update in KiB, without the warm-up."""
-    settled = rss_mib[round(len(rss_mib) * WARM_UP) :]
-    return float(np.polyfit(np.arange(len(settled)), settled, 1)[0] * 1024)
+def slope_kib(updates: Sequence[int], rss_mib: Sequence[float] | np.ndarray) -> float:
+    """Growth per update in KiB."""
+    return float(np.polyfit(updates, rss_mib, 1)[0] * 1024)
 
 
 if __name__ == "__main__":

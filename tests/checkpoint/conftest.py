@@ -1,7 +1,5 @@
-"""A checkpoint with every kind of tensor and fact, and the two ways to tamper with one."""
+"""A checkpoint with every kind of tensor and fact, and how one is refused."""
 
-import hashlib
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,25 +42,6 @@ def save(example) -> Callable[..., Path]:
         return save_checkpoint(folder, name, *example)
 
     return write
-
-
-@pytest.fixture(scope="session")
-def reseal() -> Callable[..., None]:
-    """Rewrite a manifest so that every checksum is honest: what a hostile writer would do."""
-
-    def rewrite(path: Path, change: Callable[[dict[str, Any]], Any] = lambda manifest: None) -> None:
-        file = path / "manifest.json"
-        manifest = json.loads(file.read_text())
-        manifest.pop("sha256")
-        for name, entry in manifest["files"].items():
-            data = (path / name).read_bytes()
-            entry.update(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
-        change(manifest)
-        text = json.dumps(manifest, indent=1, sort_keys=True) + "\n"
-        manifest["sha256"] = hashlib.sha256(text.encode()).hexdigest()
-        file.write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
-
-    return rewrite
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.checkpoint import CheckpointError, verify_checkpoint
 from holdfast.errors import HoldfastError
+from support.checkpoints import reseal
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +97,7 @@ HOSTILE_FACTS = {
 
 
 @pytest.mark.parametrize("content", HOSTILE_FACTS.values(), ids=HOSTILE_FACTS)
-def test_hostile_facts_with_honest_checksums_do_nothing(tmp_path, content, save, reseal, refused):
+def test_hostile_facts_with_honest_checksums_do_nothing(tmp_path, content, save, refused):
     path = save(tmp_path)
     (path / "facts.json").write_bytes(content if isinstance(content, bytes) else content.encode())
     reseal(path)
@@ -132,7 +133,7 @@ HOSTILE_TENSORS = {
 
 
 @pytest.mark.parametrize("content", HOSTILE_TENSORS.values(), ids=HOSTILE_TENSORS)
-def test_hostile_tensors_with_honest_checksums_do_nothing(tmp_path, content, save, reseal, refused):
+def test_hostile_tensors_with_honest_checksums_do_nothing(tmp_path, content, save, refused):
     path = save(tmp_path)
     (path / "policy.safetensors").write_bytes(content)
     reseal(path)
@@ -150,7 +151,7 @@ def test_hostile_tensors_with_honest_checksums_do_nothing(tmp_path, content, sav
         "POLICY\n.safetensors",
     ],
 )
-def test_a_manifest_cannot_name_other_files(tmp_path, name, save, reseal, refused):
+def test_a_manifest_cannot_name_other_files(tmp_path, name, save, refused):
     path = save(tmp_path)
     entry = {"bytes": 1, "sha256": "0" * 64}
     reseal(path, lambda manifest: manifest["files"].update({name: entry}))
@@ -158,7 +159,7 @@ def test_a_manifest_cannot_name_other_files(tmp_path, name, save, reseal, refuse
 
 
 @pytest.mark.parametrize("files", [None, [], {}, {"facts.json": 3}, {"facts.json": {"bytes": "1", "sha256": "0" * 64}}])
-def test_a_manifest_must_list_sizes_and_checksums(tmp_path, files, save, reseal, refused):
+def test_a_manifest_must_list_sizes_and_checksums(tmp_path, files, save, refused):
     path = save(tmp_path)
     reseal(path, lambda manifest: manifest.update(files=files))
     assert refused(path).startswith(f"{path / 'manifest.json'}: ")
@@ -186,7 +187,7 @@ def test_links_pipes_and_devices_are_refused(tmp_path, name, save, refused):
         ("policy.safetensors", "needs 8,388,608 MB of memory"),
     ],
 )
-def test_a_huge_file_is_not_read(tmp_path, name, reason, save, reseal, refused):
+def test_a_huge_file_is_not_read(tmp_path, name, reason, save, refused):
     """Eight terabytes that take no disk: the size is reason enough, even if the manifest states it."""
     path = save(tmp_path)
     if name != "manifest.json":

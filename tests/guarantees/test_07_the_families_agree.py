@@ -1,7 +1,5 @@
 """Guarantee 7: agent=X and py_agent=X with the same weights are the same policy, whatever is asked of them."""
 
-import json
-
 import pytest
 import torch
 from tensordict import TensorDict
@@ -17,6 +15,7 @@ from holdfast.spec import keys
 from holdfast.trainer import train
 from holdfast.trainer.learner import Learner
 from support.policies import TOKENS, random_actions, random_arrivals, random_state, step_td
+from support.runs import figures
 from support.worlds import ScriptedWorld
 
 LIMIT = {"rtol": 1e-6, "atol": 1e-6}
@@ -140,9 +139,7 @@ def test_the_same_run_in_both_families(name, tmp_path):
     rows = []
     for word in (f"py_agent={name}", f"agent={name}"):
         run = train(load_settings([*words, word, f"policy.weights={first.run}", f"run={word.replace('=', '-')}"])).run
-        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        timing = ("wall_s", "sps", "rss_mb", "share_world", "share_inference", "share_learning")
-        rows.append([{key: value for key, value in line.items() if key not in timing} for line in lines])
+        rows.append(figures(run))
     assert len(rows[0]) == updates
     assert rows[0] == rows[1]
     assert any(key.endswith("effective_rank") for key in rows[0][3])

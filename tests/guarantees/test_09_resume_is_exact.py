@@ -17,8 +17,8 @@ from holdfast.runs import read_metrics
 from holdfast.trainer import train
 from holdfast.trainer.learner import Learner
 from holdfast.trainer.signals import Stopped
+from support.runs import figures
 
-TIMING = {"wall_s", "sps", "rss_mb", "share_world", "share_inference", "share_learning"}
 CARTPOLE = [
     "env=gym:CartPole-v1",
     "env.hide=[1,3]",
@@ -49,10 +49,9 @@ MEMORY = [
 def state(run):
     """Everything that has to be equal at the end."""
     saved = load_checkpoint(newest_checkpoint(run / "checkpoints"))
-    rows = [{key: value for key, value in row.items() if key not in TIMING} for row in read_metrics(run)]
     summary = json.loads((run / "summary.json").read_text())
-    figures = {key: summary[key] for key in ("agent_steps", "episode_return_mean", "episodes", "exact")}
-    return saved.tensors, rows, figures
+    totals = {key: summary[key] for key in ("agent_steps", "episode_return_mean", "episodes", "exact")}
+    return saved.tensors, figures(run), totals
 
 
 def same(one, other):

@@ -8,7 +8,7 @@ import torch
 
 from holdfast.config import describe_keys, load_settings
 from holdfast.errors import SettingsError
-from holdfast.runs.folder import read_metrics
+from holdfast.runs import TIMING, read_metrics
 from holdfast.trainer import train
 
 GYM = [
@@ -157,7 +157,6 @@ EFFECT_ELSEWHERE = {
     "debug.poison",
     "env.num_tokens",
 }
-TIMING = {"wall_s", "sps", "rss_mb", "share_world", "share_inference", "share_learning"}
 ECHOES = {"lr", "agent_steps", "update"}  # would differ even if nothing else did
 
 

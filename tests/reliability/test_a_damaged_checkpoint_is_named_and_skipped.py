@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +13,7 @@ import torch
 from holdfast.checkpoint import list_checkpoints, load_checkpoint
 from holdfast.errors import HoldfastError
 from holdfast.trainer import resume
+from support.checkpoints import reseal
 from support.runs import CARTPOLE, digest, run, run_stopped
 
 KEPT = "trainer.keep.last=1"
@@ -63,20 +62,8 @@ def honestly(group: str, change: Callable[[dict[str, torch.Tensor]], object]) ->
     return apply
 
 
-def reseal(path: Path, **changes: object) -> None:
-    file = path / "manifest.json"
-    manifest = {**json.loads(file.read_text()), **changes}
-    manifest.pop("sha256")
-    for name, entry in manifest["files"].items():
-        data = (path / name).read_bytes()
-        entry.update(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
-    text = json.dumps(manifest, indent=1, sort_keys=True) + "\n"
-    manifest["sha256"] = hashlib.sha256(text.encode()).hexdigest()
-    file.write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
-
-
 def newer_format(path: Path) -> str:
-    reseal(path, format=99)
+    reseal(path, lambda manifest: manifest.update(format=99))
     return str(path / "manifest.json")
 
 
@@ -123,6 +110,12 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_stopped(CARTPOLE, tmp_path_factory.mktemp("stopped"), "demo", after=3)
 
 
+def check_only_good_ones_are_there(folder: Path, updates: list[int]) -> None:
+    """The damaged ones are gone: good ones have their names."""
+    assert sorted(path.name for path in folder.iterdir()) == [f"{update:08}" for update in updates]
+    assert [load_checkpoint(path).facts["update"] for path in list_checkpoints(folder)] == updates
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_the_one_before_is_used_and_the_result_is_the_same(
     way: str, untouched: Path, stopped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -138,10 +131,21 @@ def test_the_one_before_is_used_and_the_result_is_the_same(
     assert told[0].startswith(named)
     assert reason in told[0]
     assert "run=demo: goes on after 128 steps." in lines
+    assert not [line for line in lines if "NOT SAVED" in line]
     assert digest(done) == digest(untouched)
-    assert [int(p.name) for p in list_checkpoints(done / "checkpoints")] == [1, 2, 3, 4]
-    for path in list_checkpoints(done / "checkpoints"):
-        load_checkpoint(path)  # a good one has taken the place of the damaged one
+    check_only_good_ones_are_there(done / "checkpoints", [1, 2, 3, 4])
+
+
+def test_a_finished_run_does_its_last_update_again(untouched, tmp_path, capsys):
+    shutil.copytree(untouched, tmp_path / "demo")
+    WAYS["one bit flipped"][0](tmp_path / "demo" / "checkpoints" / "00000004")
+    capsys.readouterr()
+    done = run(CARTPOLE, tmp_path, "demo")
+    err = capsys.readouterr().err
+    assert "00000003 is used instead" in err
+    assert "NOT SAVED" not in err
+    assert digest(done) == digest(untouched)
+    check_only_good_ones_are_there(done / "checkpoints", [1, 2, 3, 4])
 
 
 def test_two_damaged_ones_are_both_named(untouched, stopped, tmp_path, capsys):
@@ -160,8 +164,7 @@ def test_a_damaged_newest_one_does_not_push_out_good_ones(stopped, tmp_path):
     for name in ("00000002", "00000003"):
         WAYS["half"][0](folder / name)
     run_stopped([*CARTPOLE, KEPT, "trainer.keep.best=false"], tmp_path, "demo", after=1)
-    assert [p.name for p in list_checkpoints(folder)] == ["00000002"]
-    assert load_checkpoint(folder / "00000002").facts["update"] == 2
+    check_only_good_ones_are_there(folder, [2])
 
 
 @pytest.mark.parametrize("way", ["one bit flipped", "missing manifest", "NaN weights", "other architecture"])

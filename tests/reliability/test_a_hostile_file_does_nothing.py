@@ -4,7 +4,6 @@ What the store of checkpoints refuses is tried in tests/checkpoint/test_damage.p
 `audit` and `train`. Checksums are honest, as a hostile writer's would be.
 """
 
-import hashlib
 import json
 import os
 import pickle
@@ -21,6 +20,7 @@ import pytest
 import yaml
 
 from holdfast.cli import main
+from support.checkpoints import reseal
 from support.commands import Commands, Done, holdfast_process
 
 pytestmark = pytest.mark.slow
@@ -71,17 +71,7 @@ class Place:
         self.seal()
 
     def seal(self, change: Callable[[dict[str, Any]], Any] = lambda manifest: None) -> None:
-        """Checksums that are right."""
-        file = self.checkpoint / "manifest.json"
-        manifest = json.loads(file.read_text())
-        manifest.pop("sha256")
-        for name, entry in manifest["files"].items():
-            data = (self.checkpoint / name).read_bytes()
-            entry.update(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
-        change(manifest)
-        text = json.dumps(manifest, indent=1, sort_keys=True) + "\n"
-        manifest["sha256"] = hashlib.sha256(text.encode()).hexdigest()
-        file.write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+        reseal(self.checkpoint, change)
 
     def tensors(self, name: str, data: bytes) -> None:
         (self.checkpoint / f"{name}.safetensors").write_bytes(data)

@@ -46,7 +46,9 @@ def _load_kills() -> ModuleType:
 
 
 _kills = _load_kills()
-digest: Callable[[Path], dict[str, str]] = _kills.digest  # one measure of sameness, for `make kills` and for tests
+# One measure of sameness, for `make kills` and for tests.
+digest: Callable[[Path], dict[str, str]] = _kills.digest
+figures: Callable[[Path], list[dict[str, Any]]] = _kills.figures
 
 
 def run(words: list[str], folder: Path, name: str) -> Path:

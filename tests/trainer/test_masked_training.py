@@ -13,6 +13,7 @@ from holdfast.evaluate import evaluate_run
 from holdfast.policies import BoxPolicy, registry
 from holdfast.runs.folder import read_metrics
 from holdfast.trainer import train
+from support.runs import figures
 
 TAXI = [
     "env=gym:Taxi-v4",
@@ -27,17 +28,12 @@ TAXI = [
     "policy.hidden=16",
     "progress=off",
 ]
-TIMING = {"wall_s", "sps", "rss_mb", "share_world", "share_inference", "share_learning"}
 
 
 def run(folder: Path, name: str, *words: str) -> Path:
     given = {word.split("=")[0] for word in words}
     base = [word for word in TAXI if word.split("=")[0] not in given]
     return train(load_settings([*base, *words, f"runs_dir={folder}", f"run={name}"])).run
-
-
-def figures(path: Path) -> list[dict]:
-    return [{k: v for k, v in row.items() if k not in TIMING} for row in read_metrics(path)]
 
 
 def test_taxi_end_to_end(tmp_path, monkeypatch):

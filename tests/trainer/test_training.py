@@ -14,6 +14,7 @@ from holdfast.errors import HoldfastError, NonFiniteError, SettingsError
 from holdfast.evaluate import evaluate_run
 from holdfast.runs.folder import read_metrics
 from holdfast.trainer import train
+from support.runs import figures
 
 SMALL = ["env.num_envs=2", "env.rooms=2", "trainer.horizon=8", "trainer.total_timesteps=128", "progress=off"]
 KEYS = (
@@ -22,11 +23,6 @@ KEYS = (
     *("memory_norm", "lr", "rss_mb"),
 )
 SUMMARY = ("agent_steps", "wall_s", "sps", "episode_return_mean", "episodes", "parity_max_abs_logratio")
-TIMING = {"wall_s", "sps", "rss_mb", "share_world", "share_inference", "share_learning"}
-
-
-def figures(run: Path) -> list[dict]:
-    return [{k: v for k, v in row.items() if k not in TIMING} for row in read_metrics(run)]
 
 
 def weights(run: Path) -> dict:
