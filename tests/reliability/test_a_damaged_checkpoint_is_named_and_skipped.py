@@ -111,7 +111,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def check_only_good_ones_are_there(folder: Path, updates: list[int]) -> None:
-    """The damaged ones are gone: good ones have their names."""
+    """The damaged ones have made room: good ones have their names."""
     assert sorted(path.name for path in folder.iterdir()) == [f"{update:08}" for update in updates]
     assert [load_checkpoint(path).facts["update"] for path in list_checkpoints(folder)] == updates
 

@@ -188,6 +188,9 @@ CHECKPOINT: dict[str, Callable[[Place], Any]] = {
     "a file at an absolute path": lambda p: p.seal(
         lambda m: m["files"].update({"/etc/passwd": {"bytes": 1, "sha256": "0" * 64}})
     ),
+    "versions that are a list": lambda p: p.seal(lambda m: m.update(versions=["torch"])),
+    "a version that clears the screen": lambda p: p.seal(lambda m: m["versions"].update(torch="\x1b[2J")),
+    "threads that are text": lambda p: p.seal(lambda m: m.update(threads="os.system")),
     "a link as tensors": lambda p: (
         (p.checkpoint / "policy.safetensors").unlink(),
         (p.checkpoint / "policy.safetensors").symlink_to(p.marker.parent / TARGET),
