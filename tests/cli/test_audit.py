@@ -1,6 +1,7 @@
 """`holdfast audit`: targets, exit codes, what it prints, how it gives up."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -135,9 +136,36 @@ def test_what_cannot_be_audited_is_said_in_at_most_three_lines(words, said, file
 
 def test_a_file_that_raises(tmp_path, capsys):
     path = tmp_path / "broken.py"
-    path.write_text("import nothing_of_the_kind")
+    path.write_text("import torch\nimport nothing_of_the_kind")
     run(f"{path}:X", code=2)
-    assert "the file cannot be run: ModuleNotFoundError" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "the file cannot be run: ModuleNotFoundError: No module named 'nothing_of_the_kind' at " in err
+    assert err.endswith("/broken.py:2\n")
+
+
+def test_a_file_that_ends_the_process_is_not_sound(tmp_path, capsys):
+    path = tmp_path / "ending.py"
+    path.write_text("import sys\nsys.exit(0)")
+    run(f"{path}:X", code=2)
+    assert "the file cannot be run: SystemExit: 0 at" in capsys.readouterr().err
+
+
+def test_files_beside_the_file_can_be_imported_and_hide_nothing_afterwards(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "beside_a.py").write_text("from holdfast.audit.mutants import Sound")
+    (tmp_path / "beside_b.py").write_text("NAME = 'of the file beside'")
+    path = tmp_path / "importing.py"
+    path.write_text(
+        "from beside_a import Sound\n"
+        "def subject():\n"
+        "    from beside_b import NAME\n"
+        "    sound = Sound()\n"
+        "    sound.name = NAME\n"
+        "    return sound\n"
+    )
+    run(f"{path}:subject", *ONE)
+    assert "of the file beside: sound" in capsys.readouterr().out
+    assert sys.path[-1] == str(tmp_path)
 
 
 @pytest.mark.slow

@@ -8,6 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from holdfast.errors import short_path
+
 State = tuple[Tensor, ...]
 Outputs = dict[str, Tensor]  # by name: [B, ...] from one step, [T, B, ...] from a sequence
 ACTIONS = "actions"  # the one output that is handed back to `sequence`, and is not compared
@@ -110,9 +112,4 @@ def source_of(code: object) -> str:
         return ""
     if path is None:
         return ""
-    shown = Path(path)
-    if shown.is_relative_to(Path.cwd()):
-        shown = shown.relative_to(Path.cwd())
-    else:
-        shown = Path(*shown.parts[-2:])
-    return f"{shown}:{line}"
+    return f"{short_path(Path(path))}:{line}"
