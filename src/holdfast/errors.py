@@ -41,6 +41,7 @@ def short_path(path: Path) -> Path:
 
 def _is_own(path: Path) -> bool:
     """Neither Holdfast's, nor Python's, nor installed."""
-    if path.name.startswith("<") or "site-packages" in path.parts or path.is_relative_to(OURS):
+    if path.name.startswith("<") or {"site-packages", "dist-packages"} & set(path.parts):
         return False
-    return not path.is_relative_to(sysconfig.get_path("stdlib"))
+    others = (OURS, sysconfig.get_path("stdlib"), sysconfig.get_path("scripts"))
+    return not any(path.is_relative_to(folder) for folder in others)

@@ -1,6 +1,7 @@
 """`holdfast audit`: targets, exit codes, what it prints, how it gives up."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -16,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 ONE = ["--only", "slots_are_apart"]
 FILE = """
 import time
+from torch import nn
 from holdfast.audit.mutants import Sound
 from holdfast.audit.mutants.slots import ScalesByTheBatch
 
@@ -24,6 +26,12 @@ def subject():
 
 def three():
     return 3
+
+def of_a_file(path):
+    return ScalesByTheBatch()
+
+class Plain(nn.Module):
+    pass
 
 def raising():
     raise ValueError("not today")
@@ -116,11 +124,19 @@ def test_the_checks_are_listed(capsys):
         ([], "name what is to be audited"),
         (["py_agent=fst"], "Did you mean fast?"),
         (["nowhere"], "no such run"),
-        (["py_agent=fast", "--only", "slots_are_apard"], "there is no check slots_are_apard"),
+        (["fast"], "Did you mean py_agent=fast?"),
+        (
+            ["py_agent=fast", "--only", "slots_are_apard"],
+            "there is no check slots_are_apard. Did you mean slots_are_apart?",
+        ),
         (["py_agent=fast", "--declare", "laziness"], "laziness is no deviation that can be declared"),
         (["{file}:three"], "int is no policy the auditor knows"),
         (["{file}:nobody"], "there is nothing of that name"),
-        (["{file}:raising"], "cannot be made: ValueError: not today"),
+        (["{file}:nobody"], "In this file: subject, three, raising, Forever."),
+        (["{file}:raising"], "cannot be made: ValueError: not today at "),
+        (["{file}:Plain"], "is an nn.Module and no policy the auditor knows"),
+        (["{file}:Plain", "env=memory"], "is an nn.Module and no policy the auditor knows"),
+        (["{file}:nobody", "env=memory"], "there is nothing of that name"),
         (["{file}:subject", "env=memory"], "subject brings its own"),
         (["{file}"], "name what is to be audited in it"),
         (["./nothing.py:X"], "there is no file ./nothing.py"),
@@ -132,6 +148,18 @@ def test_what_cannot_be_audited_is_said_in_at_most_three_lines(words, said, file
     err = capsys.readouterr().err
     assert said in err
     assert len(err.strip().splitlines()) <= 3
+
+
+def test_a_policy_that_does_not_fit_the_world_nobody_named_is_told_which_it_is(capsys):
+    run(f"{ROOT}/examples/custom_policy.py:MyPolicy", *ONE, code=2)
+    err = capsys.readouterr().err
+    assert "in memory cannot be run: " in err
+    assert "No world was named, so it is memory, which shows tokens (uint8). env=gym:NAME chooses another." in err
+
+
+def test_a_policy_that_does_not_fit_the_world_that_was_named_is_not(capsys):
+    run(f"{ROOT}/examples/custom_policy.py:MyPolicy", "env=memory", *ONE, code=2)
+    assert "No world was named" not in capsys.readouterr().err
 
 
 def test_a_file_that_raises(tmp_path, capsys):
@@ -173,4 +201,12 @@ def test_one_that_takes_for_ever_is_given_up_on(file):
     with Commands() as holdfast:
         done = holdfast("audit", f"{file}:Forever", "--time-limit", "3", cwd=file.parent, limit=60)
     assert done.code == 2
-    assert "not done after 3 s: gave up in the first run of the policy" in done.err
+    assert re.search(r"not done after 3 s: gave up in the first run of the policy at mine.py:\d+\.", done.err)
+
+
+@pytest.mark.slow
+def test_one_whose_making_takes_for_ever_is_told_where_it_was(tmp_path):
+    (tmp_path / "slow.py").write_text("import time\n\ndef subject():\n    time.sleep(1000)\n")
+    with Commands() as holdfast:
+        done = holdfast("audit", "slow.py:subject", "--time-limit", "5", cwd=tmp_path, limit=60)
+    assert "not done after 5 s: gave up in making slow.py:subject at slow.py:4." in done.err

@@ -40,6 +40,7 @@ class Subject:
     module: nn.Module | None = None
     slot_axis = 1  # [layers, slots, hidden]
     declared: frozenset[str] = frozenset()
+    hint = ""  # what to say besides, if it cannot be run
 
     # ------------------------------------------------------------------------------------------- for everyone
 
