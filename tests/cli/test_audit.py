@@ -162,6 +162,21 @@ def test_a_policy_that_does_not_fit_the_world_that_was_named_is_not(capsys):
     assert "No world was named" not in capsys.readouterr().err
 
 
+def test_a_check_that_was_named_and_could_not_run_is_no_success(tmp_path, capsys):
+    path = tmp_path / "bare.py"
+    path.write_text(
+        "from torch import nn\n"
+        "from holdfast.audit.adapters import BareRecurrent\n"
+        "def subject():\n"
+        "    return BareRecurrent(nn.GRU(2, 3))\n"
+    )
+    run(f"{path}:subject", "--only", "reset_on_truncated", *ONE, code=2)
+    said = capsys.readouterr()
+    assert "reset_on_truncated  not run" in said.out
+    assert said.err == "a check named with --only could not run: the table says why.\n"
+    run(f"{path}:subject", "--only", "reset_inside", "--only", "reset_on_truncated", code=1)
+
+
 def test_a_file_that_raises(tmp_path, capsys):
     path = tmp_path / "broken.py"
     path.write_text("import torch\nimport nothing_of_the_kind")
