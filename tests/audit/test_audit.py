@@ -1,5 +1,6 @@
 """What an audit says: verdicts, declared deviations, checks that cannot run, subjects that cannot be audited."""
 
+import inspect
 from pathlib import Path
 
 import pytest
@@ -215,6 +216,14 @@ def test_assert_sound_refuses_words_that_mean_nothing():
         assert_sound(Sound, "env=memory")
     with pytest.raises(SettingsError, match="runs/first: is neither KEY=VALUE nor"):
         assert_sound("runs/first")
+
+
+def test_every_method_an_adapter_may_fill_in_is_explained_and_named_on_the_page():
+    page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
+    methods = [name for name in vars(Subject) if inspect.isfunction(vars(Subject)[name])]
+    assert "reset_slots" in methods
+    assert [name for name in methods if not vars(Subject)[name].__doc__] == []
+    assert [name for name in methods if f"`{name}`" not in page and f"def {name}(" not in page] == []
 
 
 class OnlyLogProbs(OnlySteps):

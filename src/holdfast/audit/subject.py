@@ -82,15 +82,19 @@ class Subject:
         raise NotOfferedError("it is told that an episode begins, not how the last one ended")
 
     def get_memory(self) -> State:
+        """A copy of what is kept of every slot, as `initial_state` has it: slots on axis `slot_axis`."""
         raise NotOfferedError("the caller keeps its state")
 
     def set_memory(self, memory: State) -> None:
+        """Takes over a copy of a state as `get_memory` gives it. The number of slots may differ from call to call."""
         raise NotOfferedError("the caller keeps its state")
 
     def reset_memory(self) -> None:
+        """Makes the memory of every slot blank: acting goes on as from `initial_state`."""
         raise NotOfferedError("the caller keeps its state")
 
     def reset_slots(self, slots: Tensor) -> None:
+        """Makes the memory of these slots [n] blank (whole numbers, each below the number of slots), and of no other."""
         raise NotOfferedError("the caller keeps its state")
 
     def rebuild(self) -> Subject:
