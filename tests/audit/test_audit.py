@@ -44,6 +44,49 @@ def test_a_declaration_excuses_nothing_else(kind):
     assert not audit(declared(kind, *others)).sound
 
 
+def test_a_declaration_about_ends_excuses_nothing_within_an_episode():
+    """Learning runs through ends on purpose; that it hands back h and c exchanged is another matter."""
+
+    class HandsBackExchanged(LearningRunsThrough):
+        def sequence(self, obs, state, first, actions):
+            outputs, (h, c) = super().sequence(obs, state, first, actions)
+            return outputs, (c, h)
+
+    report = audit(declared(HandsBackExchanged, "learning_without_resets"))
+    assert [f.check.name for f in report.failures] == ["the_final_state_is_right"]
+
+
+def test_gradients_that_are_cut_on_purpose_can_be_declared():
+    class CutsEveryThirdStep(Sound):
+        def sequence(self, obs, state, first, actions):
+            parts = []
+            for t in range(0, len(obs), 3):
+                state = tuple(leaf.detach() for leaf in state) if t else state
+                outputs, state = super().sequence(obs[t : t + 3], state, first[t : t + 3], actions[t : t + 3])
+                parts.append(outputs)
+            return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}, state
+
+    assert [f.check.name for f in audit(CutsEveryThirdStep()).failures] == ["gradients_flow_within_an_episode"]
+    assert audit(declared(CutsEveryThirdStep, "truncated_gradients")).sound
+
+
+def test_what_others_are_the_echo_of_comes_first_and_is_named():
+    class StacksObservations(Sound):
+        """The last observation is kept on the policy itself."""
+
+        last = None
+
+        def encode(self, obs):
+            before = self.last if self.last is not None and self.last.shape == obs.shape else torch.zeros_like(obs)
+            self.last = obs.detach().clone()
+            return super().encode(obs + 0.5 * before)
+
+    failures = audit(StacksObservations()).failures
+    assert failures[0].check.name == "equal_calls_are_equal"
+    assert "what changed with a call: last" in failures[0].evidence
+    assert "self.last" in failures[0].check.mend
+
+
 def test_a_deviation_that_does_not_exist_is_refused():
     with pytest.raises(SettingsError, match="no_such_thing is no deviation"):
         audit(declared(Sound, "no_such_thing"))
@@ -162,6 +205,16 @@ def test_an_output_that_is_not_a_number_cannot_be_audited():
             return log_probs, value * float("nan")
 
     with pytest.raises(UnusableError, match="stepping gave value that is not a number"):
+        audit(Nan())
+
+
+def test_a_state_that_is_not_a_number_cannot_be_audited():
+    class Nan(Sound):
+        def step(self, obs, state, first):
+            outputs, (h, c) = super().step(obs, state, first)
+            return outputs, (h, c * float("nan"))
+
+    with pytest.raises(UnusableError, match="step gave a state that is not a number"):
         audit(Nan())
 
 

@@ -5,6 +5,7 @@ import torch
 
 from holdfast.audit import UnusableError, Verdict, assert_sound, audit
 from holdfast.audit.mutants import Sound
+from holdfast.audit.mutants.sound import HIDDEN
 from holdfast.audit.mutants.time import DetachesEveryStep
 
 pytestmark = pytest.mark.slow
@@ -95,9 +96,26 @@ class HandsBackNoState(Sound):
         return super().sequence(obs, state, first, actions)[0], ()
 
 
+class RemembersAWindow(Sound):
+    """Its state is the features of the last three steps, the oldest of which falls out, and which of them there were."""
+
+    layered, no_gradient = False, (1,)
+
+    def initial_state(self, B):
+        return torch.zeros(3, B, HIDDEN), torch.zeros(3, B, 1)
+
+    def cell(self, x, state):
+        seen, there = (
+            torch.cat([leaf[1:], new[None]]) for leaf, new in zip(state, (x, torch.ones_like(x[:, :1])), strict=True)
+        )
+        weights = (seen * x).sum(-1, keepdim=True).masked_fill(there < 0.5, float("-inf")).softmax(0)
+        return (weights * seen).sum(0) + x, (seen, there)
+
+
 @pytest.mark.parametrize(
     "kind",
     [
+        RemembersAWindow,
         MasksWithInfinity,
         DrawsFromItsOwnGenerator,
         ActsWithoutGradients,

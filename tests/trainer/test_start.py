@@ -41,6 +41,41 @@ def test_a_class_of_ones_own_that_does_not_fit_is_refused_early(words: list[str]
     assert not (tmp_path / "own").exists()
 
 
+TOO_NARROW = """
+from examples_custom import MyPolicy
+
+class TooNarrow(MyPolicy):
+    def decode_actions(self, hidden):
+        params, values = super().decode_actions(hidden)
+        return params[:, :1], values
+"""
+CUTS_ARE_NO_ENDS = """
+from examples_custom import MyPolicy
+
+class CutsAreNoEnds(MyPolicy):
+    def forward(self, td, state=None, action=None):
+        return super().forward(td.replace(truncateds=td["truncateds"] & False), state=state, action=action)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "part"),
+    [
+        (TOO_NARROW, "TooNarrow", "gives 1 numbers to choose actions by, and gym:CartPole-v1 needs 2"),
+        (CUTS_ARE_NO_ENDS, "CutsAreNoEnds", "fails reset_on_truncated"),
+    ],
+)
+def test_what_training_would_not_show_is_refused(text: str, name: str, part: str, tmp_path: Path, monkeypatch):
+    """One score for two actions trains, and so does memory that gets through a time limit, with perfect parity."""
+    (tmp_path / "examples_custom.py").write_text(EXAMPLE.read_text())
+    (tmp_path / "mine.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    words = [*SMALL, f"py_agent={tmp_path / 'mine.py'}:{name}", f"runs_dir={tmp_path}", "run=own"]
+    with pytest.raises(SettingsError, match=part):
+        train(load_settings(words))
+    assert not (tmp_path / "own").exists()
+
+
 FORGETFUL = """
 from examples_custom import MyPolicy
 import torch

@@ -35,7 +35,9 @@ class Report:
 
     @property
     def failures(self) -> list[Finding]:
-        return [finding for finding in self.findings if finding.verdict == Verdict.FAIL]
+        """What others may be the echo of comes first."""
+        found = [finding for finding in self.findings if finding.verdict == Verdict.FAIL]
+        return sorted(found, key=lambda finding: not finding.check.root)
 
     @property
     def sound(self) -> bool:

@@ -65,7 +65,12 @@ class Examination:
         for i, leaf in enumerate(start):
             changed = replace(script, start=(*script.start[:i], other[i], *script.start[i + 1 :]))
             moved = differences(usual.outputs, self.probe.run(form, changed, actions).outputs).max()
-            if not leaf.requires_grad or not moved > SAME or not isinstance(total, Tensor):
+            if (
+                i in self.subject.no_gradient
+                or not leaf.requires_grad
+                or not moved > SAME
+                or not isinstance(total, Tensor)
+            ):
                 continue
             (gradient,) = torch.autograd.grad(total, [leaf], retain_graph=True, allow_unused=True)
             if gradient is None or not gradient.any():
@@ -76,6 +81,10 @@ class Examination:
         """Every module in the mode it came in: some may be frozen in evaluation mode on purpose."""
         for module, training in self._modes:
             module.training = training
+
+    def has_layers(self, leaf: Tensor) -> bool:
+        """Whether the first axis of a tensor of the state is layers."""
+        return self.subject.layered and self.subject.slot_axis == 1 and leaf.dim() == 3
 
     def has_state(self) -> None:
         """For checks that mean nothing without one."""

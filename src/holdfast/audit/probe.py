@@ -73,16 +73,18 @@ class Probe:
     def any_state(self, B: int) -> State:
         """A state that differs everywhere, in every layer, slot and leaf, and is large enough to show.
 
-        What is no real number in it (a step counter, say) is as a few steps left it: noise would mean nothing there.
+        What is no real number in it (a step counter, say), or only selects, is as a few steps left it: noise would mean nothing
+        there.
         """
         state = self.check_state(self.subject.initial_state(B), B, "initial_state")
-        if not all(leaf.is_floating_point() for leaf in state):
+        real = [leaf.is_floating_point() and i not in self.subject.no_gradient for i, leaf in enumerate(state)]
+        if not all(real):
             with torch.no_grad():
                 for row in self.pool[self._numbers(3 * B)].unflatten(0, (3, B)):
                     state = self.subject.step(row, state, torch.zeros(B, dtype=torch.bool))[1]
         return tuple(
-            torch.randn(leaf.shape, generator=self.generator).to(leaf) * 0.7 if leaf.is_floating_point() else leaf
-            for leaf in state
+            torch.randn(leaf.shape, generator=self.generator).to(leaf) * 0.7 if is_real else leaf
+            for leaf, is_real in zip(state, real, strict=True)
         )
 
     def other_obs(self, obs: Tensor) -> Tensor:
@@ -166,6 +168,8 @@ class Probe:
         if not isinstance(state, tuple) or not all(isinstance(leaf, Tensor) for leaf in state):
             raise UnusableError(f"{source} gave a state of type {type(state).__name__}: a tuple of tensors is needed.")
         axis = self.subject.slot_axis
+        if any(leaf.is_floating_point() and bool(leaf.isnan().any()) for leaf in state):
+            raise UnusableError(f"{source} gave a state that is not a number.")
         for i, leaf in enumerate(state):
             if leaf.dim() <= axis or leaf.shape[axis] != B:
                 raise UnusableError(

@@ -19,6 +19,7 @@ DEVIATIONS = {
     "lifetime_memory": "memory is kept across episodes on purpose",
     "zero_start_states": "learning starts every sequence from a blank memory on purpose",
     "learning_without_resets": "learning runs through episode ends on purpose",
+    "truncated_gradients": "gradients reach back only part of a sequence on purpose",
     "memoryless": "the policy has no memory on purpose",
 }
 
@@ -39,6 +40,10 @@ class Subject:
     name = "policy"
     module: nn.Module | None = None
     slot_axis = 1  # [layers, slots, hidden]
+    layered = True  # with slots on axis 1, axis 0 is layers; False for a window of steps and its like
+    no_gradient: tuple[
+        int, ...
+    ] = ()  # numbers of tensors of the state that only select (masks), so by which none flows
     declared: frozenset[str] = frozenset()
     hint = ""  # what to say besides, if it cannot be run
 
@@ -66,6 +71,10 @@ class Subject:
         () as state: it hands none back.
         """
         raise NotOfferedError("it has no form for sequences of its own: learning takes the same steps as acting")
+
+    def value(self, obs: Tensor, state: State, first: Tensor) -> Outputs:
+        """{"value": [B]} as a bootstrap computes it from a state, where that is other code than `step` (CleanRL's get_value)."""
+        raise NotOfferedError("it has no call that only looks")
 
     # ------------------------------------------------------------------ for policies that keep memory themselves
 

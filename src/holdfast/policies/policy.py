@@ -107,6 +107,11 @@ class Policy(nn.Module):
         td = with_shape_keys(td, call)
         params, values, final = self.unroll(time_major(td), call.first, call.start)
         self._close(call, final)
+        if params.shape[-1] != self.distribution.num_params:
+            raise SettingsError(
+                f"the policy gives {params.shape[-1]} numbers to choose actions by, and {self.spec.name} needs "
+                f"{self.distribution.num_params}: look at what decode_actions returns first."
+            )
         params = self.only_legal(time_major(td), params)
         if action is None:
             action = self.distribution.sample(params, self.sampling)

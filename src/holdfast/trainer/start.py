@@ -46,8 +46,10 @@ def audit_first(settings: Settings) -> None:
         return
     report = audit(subject_of(settings), quick=True, seed=settings.seed)
     if report.sound:
-        passed = report.counts()["pass"]
-        say(f"audit: {settings.policy.agent_word} is sound ({passed} checks passed, {report.seconds:.0f} s)")
+        passed, seconds = report.counts()["pass"], report.seconds
+        say(
+            f"audit: {settings.policy.agent_word}: {passed} quick checks passed in {seconds:.0f} s; `holdfast audit` has more"
+        )
     elif settings.audit == "warn":
         say(f"audit: {failures_in_words(report)}")
     else:

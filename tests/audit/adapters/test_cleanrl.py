@@ -37,6 +37,14 @@ class Agent(nn.Module):
         action = choices.sample() if action is None else action
         return action, choices.log_prob(action), choices.entropy(), self.critic(y), lstm_state
 
+    def get_value(self, x, lstm_state, done):
+        return self.critic(self.get_states(x, lstm_state, done)[0])
+
+
+class LooksPastTheEnd(Agent):
+    def get_value(self, x, lstm_state, done):
+        return super().get_value(x, lstm_state, torch.zeros_like(done))
+
 
 class MixesTimeAndSlots(Agent):
     def in_time(self, x, slots):
@@ -60,6 +68,7 @@ def test_a_sound_agent_passes():
 def test_broken_agents_fail_their_check():
     assert {"steps_equal_a_sequence", "log_probs_replay"} <= failed(MixesTimeAndSlots())
     assert "every_part_of_the_state_is_reset" in failed(KeepsC())
+    assert failed(LooksPastTheEnd()) == {"looking_gives_the_value"}
 
 
 def test_a_finding_leads_to_the_agent_s_own_code():

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from holdfast.audit.adapters.common import Observe, observing
-from holdfast.audit.subject import ACTIONS, Outputs, State, Subject, source_of
+from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, Subject, source_of
 
 
 class CleanRLAgent(Subject):
-    """An agent with `lstm` and `get_action_and_value(x, lstm_state, done, action=None)`.
+    """An agent with `lstm`, `get_action_and_value(x, lstm_state, done, action=None)` and, if it has one, `get_value`.
 
         def subject():
             return CleanRLAgent(Agent(envs), obs_shape=(4,))
@@ -46,7 +46,14 @@ class CleanRLAgent(Subject):
         _, *scores, state = self.agent.get_action_and_value(*flat)
         return {name: y.unflatten(0, first.shape) for name, y in named(*scores).items()}, state
 
+    def value(self, obs: Tensor, state: State, first: Tensor) -> Outputs:
+        if not hasattr(self.agent, "get_value"):
+            raise NotOfferedError("it has no get_value")
+        return {"value": self.agent.get_value(obs, state, first.float()).flatten()}
+
     def where(self, method: str) -> str:
+        if method == "look":
+            return source_of(self.agent.get_value)
         return source_of(getattr(self.agent, "get_states", self.agent.get_action_and_value))
 
 

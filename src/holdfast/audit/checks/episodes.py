@@ -101,7 +101,7 @@ def every_part_of_the_state_is_reset(e: Examination, tally: Tally) -> None:
             actions = usual.outputs.get(ACTIONS)
             other = e.probe.any_state(script.first.shape[1])
             for i, leaf in enumerate(script.start):
-                layers = range(len(leaf)) if e.subject.slot_axis == 1 and leaf.dim() == 3 else [slice(None)]
+                layers = range(len(leaf)) if e.has_layers(leaf) else [slice(None)]
                 for layer in layers:
                     changed = leaf.clone()
                     changed[layer] = other[i][layer]
@@ -113,8 +113,9 @@ def every_part_of_the_state_is_reset(e: Examination, tally: Tally) -> None:
 
 
 @CHECKS(
-    cost="With integer flags, slot 0 is reset at every step and the others never are: all but memoryless.",
-    mend="Turn flags into booleans first (first != 0); an integer tensor used as an index picks slots 0 and 1.",
+    cost="Many callers keep flags as integers or floats. Memory is then cleared at the wrong steps, or that of slots 0 and 1 only.",
+    mend="Turn flags into booleans first (first != 0): an integer tensor used as an index picks slots 0 and 1, and ~ of the "
+    "integer 0 is 255 or -1.",
     quick=True,
 )
 def integer_flags(e: Examination, tally: Tally) -> None:
@@ -207,7 +208,7 @@ def _ended_by(e: Examination, tally: Tally, kind: str) -> None:
             tally.still(form, size, said)
 
 
-@CHECKS(cost=COST, mend="Reset on terminated | truncated.", look_at="act", excused_by=ON_PURPOSE)
+@CHECKS(cost=COST, mend="Reset on terminated | truncated.", look_at="act", excused_by=ON_PURPOSE, quick=True)
 def reset_on_terminated(e: Examination, tally: Tally) -> None:
     """An episode that the world ended is over."""
     _ended_by(e, tally, "terminated")
@@ -218,6 +219,7 @@ def reset_on_terminated(e: Examination, tally: Tally) -> None:
     mend="Reset on terminated | truncated: both end the episode, whatever they mean for the value.",
     look_at="act",
     excused_by=ON_PURPOSE,
+    quick=True,
 )
 def reset_on_truncated(e: Examination, tally: Tally) -> None:
     """An episode that was cut is over, too."""

@@ -118,6 +118,7 @@ def learning_leaves_memory_alone(e: Examination, tally: Tally) -> None:
     cost="The policy that learns is not the one that acted: statistics moved in between, so ratios are not 1.",
     mend="Move running statistics between batches only, never in forward.",
     quick=True,
+    root=True,
 )
 def calls_change_no_weights(e: Examination, tally: Tally) -> None:
     """Acting and scoring leave weights and running statistics as they were."""
@@ -131,20 +132,27 @@ def calls_change_no_weights(e: Examination, tally: Tally) -> None:
 
 
 @CHECKS(
-    cost="Two equal calls differ: parity is lost, and so is every comparison.",
-    mend="Look for dropout, noise and samples drawn in forward. What is drawn has to be put out as `actions`, and its "
-    "log-prob as `log_prob`.",
+    cost="Two equal calls differ: parity is lost, and so is every comparison. What other checks found may be its echo.",
+    mend="Look for what is kept on the policy itself from call to call (self.last = ...) and belongs into the state; for dropout, "
+    "noise and samples drawn in forward. What is drawn has to be put out as `actions`, and its log-prob as `log_prob`.",
     quick=True,
+    root=True,
 )
 def equal_calls_are_equal(e: Examination, tally: Tally) -> None:
-    """Two equal calls give the same, whatever the random numbers; only the drawn action may differ."""
+    """Two equal calls give the same, whatever the random numbers and whatever came between; only the drawn action may differ."""
     with torch.no_grad():
         for form in e.probe.forms:
-            script = e.probe.script(ends=AWKWARD_ENDS)
+            script, between = e.probe.script(ends=AWKWARD_ENDS), e.probe.script(T=3)
             actions = e.probe.run(STEPPING, script).outputs.get(ACTIONS)
-            one, two = (e.probe.run(form, script, actions, draw=draw).outputs for draw in (1, 2))
+            one = e.probe.run(form, script, actions, draw=1).outputs
+            kept = {name: x.clone() for name, x in e.kept_tensors()} if form != ACTING else {}
+            e.probe.run(form, between)
+            now = dict(e.kept_tensors())
+            moved = [name for name, x in kept.items() if name not in now or not x.equal(now[name])]
+            two = e.probe.run(form, script, actions, draw=2).outputs
             size = float(differences(one, two).max())
-            tally.still(form, size, f"{form}: two equal calls are {size:.2g} apart")
+            hint = f"; what changed with a call: {', '.join(moved[:3])}" if moved else ""
+            tally.still(form, size, f"{form}: two equal calls are {size:.2g} apart{hint}")
 
 
 @CHECKS(

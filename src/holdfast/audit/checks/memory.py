@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 from torch import Tensor
 
 from holdfast.audit.checks.register import Register
 from holdfast.audit.examination import Examination
 from holdfast.audit.findings import Tally
-from holdfast.audit.probe import ACTING, STEPPING, Probe, differences, flags, state_differences
-from holdfast.audit.subject import NotOfferedError
+from holdfast.audit.probe import ACTING, STEPPING, Probe, differences, flags, stacked, state_differences
+from holdfast.audit.subject import NotOfferedError, Outputs
 
 CHECKS = Register()
 
@@ -171,6 +173,41 @@ def looking_leaves_memory_alone(e: Examination, tally: Tally) -> None:
             terminated, truncated = flags(script)
             e.subject.look(script.obs[0], terminated[0], truncated[0], torch.arange(3))
             tally.still("looking", *e.moved_memory(kept, "computing a value"))
+
+
+@CHECKS(
+    cost="Advantages are bootstrapped with another value than the one that is learned: an error at every end of a rollout.",
+    mend="Compute a value that is only looked up with the code, the memory and the flags that acting has there.",
+    look_at="look",
+    quick=True,
+)
+def looking_gives_the_value(e: Examination, tally: Tally) -> None:
+    """A value that is only looked up is the one that acting puts out there."""
+    offered = False
+    with torch.no_grad():
+        for ends in ({}, {1: [0]}):
+            script = e.probe.script(T=1, B=3, ends=ends)
+            obs, first, slots = script.obs[0], script.first[0], torch.arange(3)
+            terminated, truncated = (flag[0] for flag in flags(script))
+            with contextlib.suppress(NotOfferedError):
+                looked = e.subject.value(obs, script.start, first)
+                _same_value(tally, looked, e.subject.step(obs, script.start, first)[0], ends)
+                offered = True
+            with contextlib.suppress(NotOfferedError):
+                e.subject.set_memory(script.start)
+                looked = e.subject.look(obs, terminated, truncated, slots)
+                _same_value(tally, looked, e.subject.act(obs, terminated, truncated, slots), ends)
+                offered = True
+    if not offered:
+        raise NotOfferedError("it has no call that only looks up a value")
+
+
+def _same_value(tally: Tally, looked: Outputs, acted: Outputs, ends: dict[int, list[int]]) -> None:
+    size = float(differences(stacked([looked]), stacked([acted]), ("value",)).max())
+    at = " where an episode begins" if ends else ""
+    tally.still(
+        "looking", size, f"looking: a value that is looked up{at} is {size:.2g} away from the one that acting puts out"
+    )
 
 
 @CHECKS(

@@ -12,11 +12,18 @@ class Register(list[Check]):
     """The checks of one file, in order."""
 
     def __call__(
-        self, *, cost: str, mend: str, look_at: str = "step", excused_by: tuple[str, ...] = (), quick: bool = False
+        self,
+        *,
+        cost: str,
+        mend: str,
+        look_at: str = "step",
+        excused_by: tuple[str, ...] = (),
+        quick: bool = False,
+        root: bool = False,
     ) -> Callable[[Callable[[Examination, Tally], None]], Callable[[Examination, Tally], None]]:
         def add(run: Callable[[Examination, Tally], None]) -> Callable[[Examination, Tally], None]:
             promise = (run.__doc__ or "").strip()
-            self.append(Check(run.__name__, promise, cost, mend, look_at, run, excused_by, quick))
+            self.append(Check(run.__name__, promise, cost, mend, look_at, run, excused_by, quick, root))
             return run
 
         return add

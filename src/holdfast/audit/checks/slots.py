@@ -76,7 +76,7 @@ def layers_are_in_place(e: Examination, tally: Tally) -> None:
     """Each layer's state belongs to its slot, and is used."""
     e.has_state()
     blank = e.subject.initial_state(1)
-    if e.subject.slot_axis != 1 or blank[0].dim() != 3:
+    if not e.has_layers(blank[0]):
         raise NotOfferedError("its state is not [layers, slots, hidden], so layers cannot be told apart")
     if len(blank[0]) < 2:
         raise NotOfferedError("it has one layer")

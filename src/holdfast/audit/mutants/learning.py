@@ -92,6 +92,18 @@ class AddsNoise(Sound):
         return x + 0.01 * torch.randn_like(x)
 
 
+@caught_by("equal_calls_are_equal")
+class RemembersOnTheSide(Sound):
+    """The features of the last call are kept on the policy, outside its state."""
+
+    last = torch.zeros(())
+
+    def encode(self, obs: Tensor) -> Tensor:
+        x = super().encode(obs)
+        before, self.last = self.last, x.detach().mean()
+        return x + before
+
+
 @caught_by("both_modes_agree")
 class DropsOut(Sound):
     """Dropout between memory and heads."""

@@ -97,6 +97,22 @@ class LookingAdvances(Sound):
         return self.act(obs, terminated, truncated, slots)
 
 
+@caught_by("looking_gives_the_value")
+class LooksFromABlankMemory(Sound):
+    """Values for a bootstrap are computed as if nothing had been lived."""
+
+    def look(self, obs: Tensor, terminated: Tensor, truncated: Tensor, slots: Tensor) -> Outputs:
+        return self.step(obs, self.initial_state(len(slots)), self.ended(terminated, truncated))[0]
+
+
+@caught_by("looking_gives_the_value")
+class LooksPastTheEnd(Sound):
+    """The value of a first observation is computed with the memory of the episode before."""
+
+    def value(self, obs: Tensor, state: State, first: Tensor) -> Outputs:
+        return self.step(obs, state, torch.zeros_like(first))[0]
+
+
 @caught_by("a_reset_memory_is_blank", "IsaacLab #3837; PufferLib 3.0")
 class ResetDoesNothing(Sound):
     """reset_memory clears a copy."""
