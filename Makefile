@@ -1,4 +1,4 @@
-# On a fresh machine: `make train` trains the quick start, `make test` runs the tests. Both set up .venv first.
+# On a fresh machine: `make train` trains the quick start, `make test` runs the tests. Both set up .venv first; `make install` does only that.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help train test check format lint types fast-tests bench bench-peers audit-peers audit-agents learn learn-agents bugs soak kills chaos clean
+.PHONY: help install train test check format lint types fast-tests bench bench-peers audit-peers audit-agents learn learn-agents bugs soak kills chaos clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ $(VENV)/.installed-dev: pyproject.toml $(VENV)/.installed
 	@echo "Installing the development tools ..."
 	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
+
+install: $(VENV)/.installed  ## set up .venv with Holdfast in it, and no more
+	@echo "Holdfast is in $(BIN)/holdfast: source $(BIN)/activate, or write the whole path."
 
 train: $(VENV)/.installed  ## train the quick start (ARGS="key=value ..." changes settings)
 	@$(BIN)/holdfast train $(ARGS)

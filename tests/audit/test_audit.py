@@ -1,7 +1,11 @@
 """What an audit says: verdicts, declared deviations, checks that cannot run, subjects that cannot be audited."""
 
+import inspect
+from pathlib import Path
+
 import pytest
 import torch
+from torch import nn
 
 from holdfast.audit import CHECKS, Subject, UnusableError, Verdict, assert_sound, audit
 from holdfast.audit.mutants import Sound
@@ -233,6 +237,46 @@ def test_assert_sound():
     assert assert_sound(NeverResets(), declared=["lifetime_memory"]).sound
     with pytest.raises(AssertionError, match=r"every_part_of_the_state_is_reset: .*\n  Clear every tensor"):
         assert_sound(ResetsOnlyH(), checks=["every_part_of_the_state_is_reset"])
+
+
+def test_assert_sound_takes_what_the_command_line_takes_and_functions(tmp_path):
+    checks = ["slots_are_apart"]
+    file = tmp_path / "sounding.py"
+    file.write_text("from holdfast.audit.mutants import Sound\ndef subject():\n    return Sound()\n")
+    example = Path(__file__).parents[2] / "examples" / "custom_policy.py"
+    assert assert_sound(f"{file}:subject", checks=checks).sound
+    assert assert_sound(f"{example}:MyPolicy", "env=gym:CartPole-v1", checks=checks).name.endswith("in gym:CartPole-v1")
+    assert assert_sound(Sound, checks=checks).sound
+    assert assert_sound(lambda: Sound(), checks=checks).sound
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        (3, "int is no policy the auditor knows"),
+        (lambda: 3, "int is no policy the auditor knows"),
+        (nn.LSTM(2, 3), "LSTM is no policy the auditor knows"),
+        (nn.LSTM, "LSTM is no policy the auditor knows"),
+    ],
+)
+def test_assert_sound_refuses_what_is_no_subject(policy, said):
+    with pytest.raises(TypeError, match=said):
+        assert_sound(policy)
+
+
+def test_assert_sound_refuses_words_that_mean_nothing():
+    with pytest.raises(SettingsError, match="Sound brings its own"):
+        assert_sound(Sound, "env=memory")
+    with pytest.raises(SettingsError, match="runs/first: is neither KEY=VALUE nor"):
+        assert_sound("runs/first")
+
+
+def test_every_method_an_adapter_may_fill_in_is_explained_and_named_on_the_page():
+    page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
+    methods = [name for name in vars(Subject) if inspect.isfunction(vars(Subject)[name])]
+    assert "reset_slots" in methods
+    assert [name for name in methods if not vars(Subject)[name].__doc__] == []
+    assert [name for name in methods if f"`{name}`" not in page and f"def {name}(" not in page] == []
 
 
 class OnlyLogProbs(OnlySteps):

@@ -1,6 +1,8 @@
 """`holdfast audit`: targets, exit codes, what it prints, how it gives up."""
 
 import json
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 ONE = ["--only", "slots_are_apart"]
 FILE = """
 import time
+from torch import nn
 from holdfast.audit.mutants import Sound
 from holdfast.audit.mutants.slots import ScalesByTheBatch
 
@@ -23,6 +26,12 @@ def subject():
 
 def three():
     return 3
+
+def of_a_file(path):
+    return ScalesByTheBatch()
+
+class Plain(nn.Module):
+    pass
 
 def raising():
     raise ValueError("not today")
@@ -115,11 +124,19 @@ def test_the_checks_are_listed(capsys):
         ([], "name what is to be audited"),
         (["py_agent=fst"], "Did you mean fast?"),
         (["nowhere"], "no such run"),
-        (["py_agent=fast", "--only", "slots_are_apard"], "there is no check slots_are_apard"),
+        (["fast"], "Did you mean py_agent=fast?"),
+        (
+            ["py_agent=fast", "--only", "slots_are_apard"],
+            "there is no check slots_are_apard. Did you mean slots_are_apart?",
+        ),
         (["py_agent=fast", "--declare", "laziness"], "laziness is no deviation that can be declared"),
         (["{file}:three"], "int is no policy the auditor knows"),
         (["{file}:nobody"], "there is nothing of that name"),
-        (["{file}:raising"], "cannot be made: ValueError: not today"),
+        (["{file}:nobody"], "In this file: subject, three, raising, Forever."),
+        (["{file}:raising"], "cannot be made: ValueError: not today at "),
+        (["{file}:Plain"], "is an nn.Module and no policy the auditor knows"),
+        (["{file}:Plain", "env=memory"], "is an nn.Module and no policy the auditor knows"),
+        (["{file}:nobody", "env=memory"], "there is nothing of that name"),
         (["{file}:subject", "env=memory"], "subject brings its own"),
         (["{file}"], "name what is to be audited in it"),
         (["./nothing.py:X"], "there is no file ./nothing.py"),
@@ -133,11 +150,65 @@ def test_what_cannot_be_audited_is_said_in_at_most_three_lines(words, said, file
     assert len(err.strip().splitlines()) <= 3
 
 
+def test_a_policy_that_does_not_fit_the_world_nobody_named_is_told_which_it_is(capsys):
+    run(f"{ROOT}/examples/custom_policy.py:MyPolicy", *ONE, code=2)
+    err = capsys.readouterr().err
+    assert "in memory cannot be run: " in err
+    assert "No world was named, so it is memory, which shows tokens (uint8). env=gym:NAME chooses another." in err
+
+
+def test_a_policy_that_does_not_fit_the_world_that_was_named_is_not(capsys):
+    run(f"{ROOT}/examples/custom_policy.py:MyPolicy", "env=memory", *ONE, code=2)
+    assert "No world was named" not in capsys.readouterr().err
+
+
+def test_a_check_that_was_named_and_could_not_run_is_no_success(tmp_path, capsys):
+    path = tmp_path / "bare.py"
+    path.write_text(
+        "from torch import nn\n"
+        "from holdfast.audit.adapters import BareRecurrent\n"
+        "def subject():\n"
+        "    return BareRecurrent(nn.GRU(2, 3))\n"
+    )
+    run(f"{path}:subject", "--only", "reset_on_truncated", *ONE, code=2)
+    said = capsys.readouterr()
+    assert "reset_on_truncated  not run" in said.out
+    assert said.err == "a check named with --only could not run: the table says why.\n"
+    run(f"{path}:subject", "--only", "reset_inside", "--only", "reset_on_truncated", code=1)
+
+
 def test_a_file_that_raises(tmp_path, capsys):
     path = tmp_path / "broken.py"
-    path.write_text("import nothing_of_the_kind")
+    path.write_text("import torch\nimport nothing_of_the_kind")
     run(f"{path}:X", code=2)
-    assert "the file cannot be run: ModuleNotFoundError" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "the file cannot be run: ModuleNotFoundError: No module named 'nothing_of_the_kind' at " in err
+    assert err.endswith("/broken.py:2\n")
+
+
+def test_a_file_that_ends_the_process_is_not_sound(tmp_path, capsys):
+    path = tmp_path / "ending.py"
+    path.write_text("import sys\nsys.exit(0)")
+    run(f"{path}:X", code=2)
+    assert "the file cannot be run: SystemExit: 0 at" in capsys.readouterr().err
+
+
+def test_files_beside_the_file_can_be_imported_and_hide_nothing_afterwards(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "beside_a.py").write_text("from holdfast.audit.mutants import Sound")
+    (tmp_path / "beside_b.py").write_text("NAME = 'of the file beside'")
+    path = tmp_path / "importing.py"
+    path.write_text(
+        "from beside_a import Sound\n"
+        "def subject():\n"
+        "    from beside_b import NAME\n"
+        "    sound = Sound()\n"
+        "    sound.name = NAME\n"
+        "    return sound\n"
+    )
+    run(f"{path}:subject", *ONE)
+    assert "of the file beside: sound" in capsys.readouterr().out
+    assert sys.path[-1] == str(tmp_path)
 
 
 @pytest.mark.slow
@@ -145,4 +216,12 @@ def test_one_that_takes_for_ever_is_given_up_on(file):
     with Commands() as holdfast:
         done = holdfast("audit", f"{file}:Forever", "--time-limit", "3", cwd=file.parent, limit=60)
     assert done.code == 2
-    assert "not done after 3 s: gave up in the first run of the policy" in done.err
+    assert re.search(r"not done after 3 s: gave up in the first run of the policy at mine.py:\d+\.", done.err)
+
+
+@pytest.mark.slow
+def test_one_whose_making_takes_for_ever_is_told_where_it_was(tmp_path):
+    (tmp_path / "slow.py").write_text("import time\n\ndef subject():\n    time.sleep(1000)\n")
+    with Commands() as holdfast:
+        done = holdfast("audit", "slow.py:subject", "--time-limit", "5", cwd=tmp_path, limit=60)
+    assert "not done after 5 s: gave up in making slow.py:subject at slow.py:4." in done.err

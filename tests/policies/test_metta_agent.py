@@ -1,5 +1,6 @@
 """The front door: worlds that number things differently, weights that move, code that is trusted or not."""
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -328,6 +329,14 @@ def test_a_file_that_cannot_be_run(tmp_path):
         MettaAgent(load_settings([f"py_agent={file}:Mine"]).policy, VECTOR)
     with pytest.raises(SettingsError, match="there is no file"):
         MettaAgent(load_settings([f"py_agent={tmp_path}/none.py:Mine"]).policy, VECTOR)
+
+
+def test_a_class_of_ones_own_may_import_files_beside_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "beside_mine.py").write_text(MINE)
+    file = tmp_path / "importing_mine.py"
+    file.write_text("from beside_mine import Mine\n")
+    assert MettaAgent(load_settings([f"py_agent={file}:Mine"]).policy, VECTOR).policy.encoder.out_features == 4
 
 
 def test_wrong_arguments_of_ones_own_class(mine):

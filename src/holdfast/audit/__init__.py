@@ -4,8 +4,9 @@ from holdfast.audit.audit import Report, audit
 from holdfast.audit.checks import CHECKS
 from holdfast.audit.findings import Check, Finding, Verdict
 from holdfast.audit.probe import UnusableError
-from holdfast.audit.sound import assert_sound, failures_in_words, subject_of
+from holdfast.audit.sound import assert_sound, failures_in_words
 from holdfast.audit.subject import DEVIATIONS, NotOfferedError, Outputs, State, Subject
+from holdfast.audit.target import subject_of
 
 __all__ = [
     "CHECKS",

@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
-import torch
+from torch import nn
 
-from holdfast.audit.adapters.contract import ContractPolicy
 from holdfast.audit.audit import Report, audit
 from holdfast.audit.findings import Verdict
-from holdfast.audit.observe import observer
 from holdfast.audit.subject import Subject
-from holdfast.config import load_settings
-from holdfast.config.settings import Settings
-from holdfast.envs import describe
-from holdfast.policies import MettaAgent, Policy
-
-
-def subject_of(settings: Settings) -> ContractPolicy:
-    """A fresh policy in its world, as training would begin with it."""
-    spec = describe(settings.env)
-
-    def make(seed: int) -> Policy:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return MettaAgent(settings.policy, spec).policy
-
-    name = f"{settings.policy.agent_word} in {settings.env.name}"
-    return ContractPolicy(make(settings.seed), observer(settings.env), name, lambda: make(settings.seed + 1))
+from holdfast.audit.target import find_subject, giving_the_hint, refuse_words
+from holdfast.errors import SettingsError
 
 
 def assert_sound(
-    policy: Subject | str,
+    policy: Subject | Callable[[], Subject] | str,
     *words: str,
     declared: Iterable[str] = (),
     checks: Iterable[str] | None = None,
@@ -39,18 +23,46 @@ def assert_sound(
 ) -> Report:
     """Fails with the findings if a check fails.
 
-    policy: a Subject (an adapter around a policy of any kind), or a word as on the command line, followed by others:
-    `assert_sound("py_agent=./mine.py:MyPolicy", "env=memory")`. checks: these only, and each of them has to be able to run.
+    policy: a Subject (an adapter around a policy of any kind), a function without arguments that returns one, or a word
+    as on the command line, followed by others: `assert_sound("./mine.py:MyPolicy", "env=gym:CartPole-v1")`. Runs are left
+    to `holdfast audit`. checks: these only, and each of them has to be able to run.
     """
-    subject = policy if isinstance(policy, Subject) else subject_of(load_settings([policy, *words, f"seed={seed}"]))
+    subject = _subject(policy, words, seed)
     subject.declared = subject.declared | frozenset(declared)
-    report = audit(subject, checks, seed)
+    with giving_the_hint(subject):
+        report = audit(subject, checks, seed)
     if not report.sound:
         raise AssertionError(failures_in_words(report))
     not_run = [finding for finding in report.findings if finding.verdict == Verdict.NOT_RUN]
     if checks is not None and not_run:
         raise AssertionError(f"{report.name}: {not_run[0].check.name} could not run: {not_run[0].evidence}.")
     return report
+
+
+def _subject(policy: Any, words: tuple[str, ...], seed: int) -> Subject:
+    if isinstance(policy, str):
+        named = find_subject(policy, words, seed)
+        if named is None:
+            raise SettingsError(
+                f"{policy}: is neither KEY=VALUE nor FILE.py:NAME. A run is audited by `holdfast audit`."
+            )
+        return named
+    found = policy() if _makes_subjects(policy) else policy
+    if not isinstance(found, Subject):
+        what = getattr(found, "__name__", type(found).__name__)
+        raise TypeError(
+            f"{what} is no policy the auditor knows. Give a Subject, such as an adapter of holdfast.audit.adapters around it, "
+            "a function without arguments that returns one, or words as for `holdfast audit`."
+        )
+    refuse_words(words, found.name)
+    return found
+
+
+def _makes_subjects(policy: object) -> bool:
+    """A function, or a class of subjects. Modules can be called, too, but are policies themselves."""
+    if isinstance(policy, type):
+        return issubclass(policy, Subject)
+    return callable(policy) and not isinstance(policy, Subject | nn.Module)
 
 
 def failures_in_words(report: Report) -> str:

@@ -8,6 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from holdfast.errors import short_path
+
 State = tuple[Tensor, ...]
 Outputs = dict[str, Tensor]  # by name: [B, ...] from one step, [T, B, ...] from a sequence
 ACTIONS = "actions"  # the one output that is handed back to `sequence`, and is not compared
@@ -43,6 +45,7 @@ class Subject:
         int, ...
     ] = ()  # numbers of tensors of the state that only select (masks), so by which none flows
     declared: frozenset[str] = frozenset()
+    hint = ""  # what to say besides, if it cannot be run
 
     # ------------------------------------------------------------------------------------------- for everyone
 
@@ -88,15 +91,19 @@ class Subject:
         raise NotOfferedError("it is told that an episode begins, not how the last one ended")
 
     def get_memory(self) -> State:
+        """A copy of what is kept of every slot, as `initial_state` has it: slots on axis `slot_axis`."""
         raise NotOfferedError("the caller keeps its state")
 
     def set_memory(self, memory: State) -> None:
+        """Takes over a copy of a state as `get_memory` gives it. The number of slots may differ from call to call."""
         raise NotOfferedError("the caller keeps its state")
 
     def reset_memory(self) -> None:
+        """Makes the memory of every slot blank: acting goes on as from `initial_state`."""
         raise NotOfferedError("the caller keeps its state")
 
     def reset_slots(self, slots: Tensor) -> None:
+        """Makes the memory of these slots [n] blank (whole numbers, each below the number of slots), and of no other."""
         raise NotOfferedError("the caller keeps its state")
 
     def rebuild(self) -> Subject:
@@ -119,9 +126,4 @@ def source_of(code: object) -> str:
         return ""
     if path is None:
         return ""
-    shown = Path(path)
-    if shown.is_relative_to(Path.cwd()):
-        shown = shown.relative_to(Path.cwd())
-    else:
-        shown = Path(*shown.parts[-2:])
-    return f"{shown}:{line}"
+    return f"{short_path(Path(path))}:{line}"

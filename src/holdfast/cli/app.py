@@ -236,7 +236,7 @@ def audit(
     holdfast audit ./theirs.py:subject --declare learning_without_resets
     holdfast audit runs/first --json
 
-    Exit code 0: sound. 1: a check failed. 2: the target cannot be audited.
+    Exit code 0: sound. 1: a check failed. 2: the target cannot be audited, or not with the checks named by --only.
     """
     with telling_failures():
         if checks:
@@ -277,6 +277,8 @@ def audit(
                 typer.echo(f"The page is in {html}.")
         if not report.sound:
             raise typer.Exit(FAILED)
+        if only and report.counts()["not run"]:
+            raise SettingsError("a check named with --only could not run: the table says why.")
 
 
 @app.command()

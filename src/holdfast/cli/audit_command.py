@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.cli.audit_target import find_subject
 from holdfast.cli.failures import BAD_SETTINGS
+from holdfast.errors import SettingsError, place_in
 
 if TYPE_CHECKING:
     from holdfast.audit import Report
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 class Place:
     """What the audit is doing right now, for whoever waits for it."""
 
-    doing: str = "loading"
+    doing: str = "loading torch and the auditor"
 
 
 def audit_target(
@@ -43,9 +44,12 @@ def audit_target(
     with giving_up_after(time_limit, place):
         from holdfast.audit import audit
         from holdfast.audit.audit import chosen_checks
+        from holdfast.audit.target import find_subject, giving_the_hint
+        from holdfast.cli.audit_run import subject_of_run
 
-        chosen_checks(only)  # a misspelt name is said before the policy is made
-        subject = find_subject(target, words, runs_dir, seed, py_agent)
+        refuse_unknown_checks(only or [])  # a misspelt name is said before the policy is made
+        place.doing = f"making {target}"
+        subject = find_subject(target, words, seed) or subject_of_run(target, words, runs_dir, py_agent)
         subject.declared = subject.declared | frozenset(declared)
         place.doing = "the first run of the policy"
         total = len(chosen_checks(only, quick))
@@ -57,19 +61,35 @@ def audit_target(
                 print(f"\r\033[K{next(number)}/{total} {name}", end="", file=sys.stderr, flush=True)
 
         try:
-            return audit(subject, only, seed, quick, on_check)
+            with giving_the_hint(subject):
+                return audit(subject, only, seed, quick, on_check)
         finally:
             if show:
                 print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
+def refuse_unknown_checks(names: Sequence[str]) -> None:
+    from holdfast.audit import CHECKS
+    from holdfast.config.nearest import did_you_mean
+
+    known = [check.name for check in CHECKS]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise SettingsError(
+            f"there is no check {unknown[0]}.{did_you_mean(unknown[0], known)} `holdfast audit --checks` lists them."
+        )
+
+
 @contextmanager
 def giving_up_after(seconds: float, place: Place) -> Iterator[None]:
     """Ends the process if this takes too long: code of a user's own may never come back, and cannot be interrupted."""
+    watched = threading.get_ident()
 
     def give_up() -> None:
+        stack = [*traceback.walk_stack(sys._current_frames()[watched])]
         print(
-            f"not done after {seconds:g} s: gave up in {place.doing}. --time-limit sets how long to wait.",
+            f"not done after {seconds:g} s: gave up in {place.doing}{place_in(reversed(stack))}. "
+            "--time-limit sets how long to wait.",
             file=sys.stderr,
         )
         sys.stderr.flush()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,7 +17,7 @@ from holdfast.config.settings import (
     PolicySection,
 )
 from holdfast.config.values import parse_yaml
-from holdfast.errors import SettingsError
+from holdfast.errors import SettingsError, place_of
 from holdfast.policies.components import ComponentPolicy
 from holdfast.policies.lstm_wrapper import LSTMWrapper
 from holdfast.policies.plain.box import BoxPolicy
@@ -96,10 +98,26 @@ def load_file(file: str, asked: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickles inside it look themselves up
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise SettingsError(f"{asked}: the file cannot be run: {type(error).__name__}: {error}") from error
+        with importing_beside(path):
+            spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        said = f"{type(error).__name__}: {error}{place_of(error)}"
+        raise SettingsError(f"{asked}: the file cannot be run: {said}") from error
     return module
+
+
+@contextmanager
+def importing_beside(file: Path) -> Iterator[None]:
+    """Modules beside a file can be imported, as by a script. Afterwards they come last: functions may import later on."""
+    folder = str(file.absolute().parent)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        if folder in sys.path:  # the file may have tidied up itself
+            sys.path.remove(folder)
+        if folder not in sys.path:
+            sys.path.append(folder)
 
 
 def _make_own(kind: type[Policy], py_agent: str, spec: WorldSpec, options: dict[str, Any]) -> Policy:

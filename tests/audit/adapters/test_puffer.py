@@ -8,7 +8,7 @@ import torch
 from gymnasium.spaces import Box
 from torch import nn
 
-from holdfast.audit import audit
+from holdfast.audit import UnusableError, audit
 from holdfast.audit.adapters import MettaGridLSTM, PufferPolicy
 
 OBS, CHOICES = 3, 4
@@ -112,6 +112,19 @@ def test_broken_policies_fail_their_check_even_so():
 def test_a_scale_taken_from_the_batch_is_found():
     found = failed(metta_subject(OneNet(limit=0.9)), "learning_without_resets")
     assert {"slots_are_apart", "any_company", "steps_equal_a_sequence"} <= found
+
+
+def test_a_call_that_fails_is_named_with_the_shapes_handed_in():
+    class StateWithoutALayer(Wrapped):
+        def forward(self, observations, state):
+            state["lstm_h"], state["lstm_c"] = state["lstm_h"].view(len(observations), 6, 1), state["lstm_c"]
+            return super().forward(observations, state)
+
+    said = (
+        r"StateWithoutALayer.forward\(observations \[4, 6, 3\], state: lstm_h \[1, 4, 6\], lstm_c \[1, 4, 6\]\) raised"
+    )
+    with pytest.raises(UnusableError, match=rf"{said} RuntimeError: .* at .*test_puffer\.py:\d+$"):
+        audit(PufferPolicy(StateWithoutALayer(), obs_shape=(OBS,)))
 
 
 def test_several_choices_and_continuous_ones_are_compared():

@@ -145,6 +145,11 @@ def test_a_module_brings_its_weights():
     assert subject_of(net).module is net
 
 
+def test_it_is_named_after_the_class_of_the_instance_not_where_the_method_was_inherited_from():
+    assert subject_of(KeepsC()).name == "KeepsC.step"
+    assert subject_of(Net()).name == "Net.step"
+
+
 def test_what_is_observed_has_to_be_said():
     net = Net()
     with pytest.raises(SettingsError, match="give obs_shape"):

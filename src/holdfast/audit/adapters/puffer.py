@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from holdfast.audit.adapters.common import Observe, blanked, observing
+from holdfast.audit.probe import UnusableError
 from holdfast.audit.subject import Outputs, State, Subject, source_of
+from holdfast.errors import place_of
 
 
 class PufferPolicy(Subject):
@@ -17,10 +20,11 @@ class PufferPolicy(Subject):
         def subject():
             return PufferPolicy(pufferlib.models.LSTMWrapper(env, policy), obs_shape=(4,))
 
-    `holdfast audit mine.py:subject`. state is a dict whose lstm_h and lstm_c [B, hidden] are replaced by each call. Acting is
-    audited as a careful caller does it: rows whose episode begins are zeroed before the call (PufferLib's own trainer
-    zeroes all of them at the start of a rollout, and none at the end of an episode). Learning is given no flags, so it
-    runs through episode ends. That is a finding; `--declare learning_without_resets` if it is meant.
+    `holdfast audit mine.py:subject`. state is a dict whose lstm_h and lstm_c are replaced by each call: [B, hidden] for
+    forward_eval, [1, B, hidden] for forward. Acting is audited as a careful caller does it: rows whose episode begins are
+    zeroed before the call (PufferLib's own trainer zeroes all of them at the start of a rollout, and none at the end of an
+    episode). Learning is given no flags, so it runs through episode ends. That is a finding;
+    `--declare learning_without_resets` if it is meant.
     """
 
     slot_axis = 0
@@ -41,18 +45,28 @@ class PufferPolicy(Subject):
     def step(self, obs: Tensor, state: State, first: Tensor) -> tuple[Outputs, State]:
         h, c = blanked(state, first, self.slot_axis)
         kept = {"lstm_h": h, "lstm_c": c, "done": first}
-        logits, values = self.policy.forward_eval(obs, kept)
+        logits, values = self._call(self.policy.forward_eval, "forward_eval", obs, kept)
         return {"logits": joined(logits), "value": values.flatten()}, self._rows(kept)
 
     def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
         T, B = first.shape
         kept = {key: self._to_learn(leaf) for key, leaf in zip(("lstm_h", "lstm_c"), state, strict=True)}
-        logits, values = self.policy(obs.transpose(0, 1), kept)
+        logits, values = self._call(self.policy, "forward", obs.transpose(0, 1), kept)
         outputs = {"logits": joined(logits).unflatten(0, (B, T)), "value": values.reshape(B, T)}
         return {name: y.transpose(0, 1) for name, y in outputs.items()}, self._rows(kept)
 
     def where(self, method: str) -> str:
         return source_of(type(self.policy).forward if method == "sequence" else type(self.policy).forward_eval)
+
+    def _call(self, call: Callable[..., Any], name: str, obs: Tensor, kept: dict[str, Tensor]) -> tuple[Any, Tensor]:
+        """The policy's answer, or why there is none, with what it was handed: shapes are what goes wrong here."""
+        handed = ", ".join(f"{key} {[*x.shape]}" for key, x in kept.items())
+        asked = f"{type(self.policy).__name__}.{name}(observations {[*obs.shape]}, state: {handed})"
+        try:
+            return call(obs, kept)
+        except Exception as error:
+            said = (str(error).strip().splitlines() or [""])[0]
+            raise UnusableError(f"{asked} raised {type(error).__name__}: {said}{place_of(error)}") from error
 
     def _to_learn(self, leaf: Tensor) -> Tensor:
         """[B, hidden] as `forward` takes it: with a layer in front."""

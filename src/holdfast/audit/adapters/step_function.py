@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -44,7 +45,7 @@ class StepFunction(Subject):
         owner = getattr(step, "__self__", step)
         self.module = module if module is not None or not isinstance(owner, nn.Module) else owner
         self.slot_axis = slot_axis
-        self.name = name or getattr(step, "__qualname__", type(step).__name__)
+        self.name = name or name_of(step)
 
     def observations(self, N: int, generator: torch.Generator) -> Tensor:
         return self._observe(N, generator)
@@ -66,6 +67,13 @@ class StepFunction(Subject):
     def where(self, method: str) -> str:
         code = self._sequence if method == "sequence" and self._sequence is not None else self._step
         return source_of(type(code).forward if isinstance(code, nn.Module) else code)
+
+
+def name_of(step: Callable[..., Any]) -> str:
+    """Of a method: the class of the instance, which may have inherited it."""
+    if inspect.ismethod(step):
+        return f"{type(step.__self__).__name__}.{step.__name__}"
+    return getattr(step, "__qualname__", type(step).__name__)
 
 
 def leaves_of(state: Any) -> State:

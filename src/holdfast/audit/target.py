@@ -1,0 +1,112 @@
+"""What a user asks to have audited in so many words: words as for training, or something out of a Python file."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from holdfast.audit.adapters.contract import ContractPolicy
+from holdfast.audit.observe import observer
+from holdfast.audit.probe import UnusableError
+from holdfast.audit.subject import Subject
+from holdfast.config import load_settings
+from holdfast.config.settings import Settings
+from holdfast.envs import describe
+from holdfast.errors import SettingsError, place_of
+from holdfast.policies import MettaAgent, Policy
+from holdfast.policies.registry import load_file
+
+
+def find_subject(target: str, words: Sequence[str], seed: int) -> Subject | None:
+    """The subject that TARGET WORDS mean; None if TARGET is neither a word nor in a file, so maybe the name of a run."""
+    if "=" in target.partition(":")[0]:
+        return _of_words([target, *words], seed)
+    if target.endswith(".py"):
+        raise SettingsError(f"{target}: name what is to be audited in it: {target}:NAME.")
+    file, _, name = target.rpartition(":")
+    return _of_file(target, file, name, words, seed) if file.endswith(".py") else None
+
+
+def subject_of(settings: Settings) -> ContractPolicy:
+    """A fresh policy in its world, as training would begin with it."""
+    spec = describe(settings.env)
+
+    def make(seed: int) -> Policy:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return MettaAgent(settings.policy, spec).policy
+
+    name = f"{settings.policy.agent_word} in {settings.env.name}"
+    return ContractPolicy(make(settings.seed), observer(settings.env), name, lambda: make(settings.seed + 1))
+
+
+def refuse_words(words: Sequence[str], name: str) -> None:
+    if words:
+        raise SettingsError(f"{words[0]}: settings are for policies in a world of Holdfast's; {name} brings its own.")
+
+
+@contextmanager
+def giving_the_hint(subject: Subject) -> Iterator[None]:
+    """Adds the subject's hint, if it has one, to why it cannot be audited."""
+    try:
+        yield
+    except UnusableError as error:
+        if not subject.hint:
+            raise
+        raise UnusableError(f"{error}\n{subject.hint}") from error
+
+
+def _of_words(words: Sequence[str], seed: int) -> Subject:
+    subject = subject_of(load_settings([f"seed={seed}", *words]))
+    if not any(word.startswith(("env=", "env.name=", "settings=")) for word in words):
+        subject.hint = "No world was named, so it is memory, which shows tokens (uint8). env=gym:NAME chooses another."
+    return subject
+
+
+def _of_file(target: str, file: str, name: str, words: Sequence[str], seed: int) -> Subject:
+    module = load_file(file, target)
+    found = getattr(module, name, None)
+    if isinstance(found, type) and issubclass(found, Policy):
+        return _of_words([f"py_agent={target}", *words], seed)
+    if isinstance(found, nn.Module) or (isinstance(found, type) and issubclass(found, nn.Module)):
+        raise SettingsError(
+            f"{target}: is an nn.Module and no policy the auditor knows. Write a function that returns it in an adapter,\n"
+            "such as BareRecurrent or StepFunction: docs/audit.md shows how."
+        )
+    try:
+        subject = found() if callable(found) and not isinstance(found, Subject) else found
+    except (Exception, SystemExit) as error:
+        raise SettingsError(f"{target}: cannot be made: {type(error).__name__}: {error}{place_of(error)}") from error
+    if not isinstance(subject, Subject):
+        kind = type(subject).__name__
+        what = "there is nothing of that name" if found is None else f"{kind} is no policy the auditor knows"
+        usable = [key for key, value in vars(module).items() if _may_be_subject(value, module)]
+        raise SettingsError(
+            f"{target}: {what}. Give a Policy, a Subject, or a function without arguments that returns a Subject.\n"
+            f"In this file: {', '.join(usable) or 'none'}. docs/audit.md shows adapters for other libraries."
+        )
+    refuse_words(words, name)
+    return subject
+
+
+def _may_be_subject(value: Any, module: ModuleType) -> bool:
+    if isinstance(value, Subject):
+        return True
+    if getattr(value, "__module__", "") != module.__name__:
+        return False
+    if isinstance(value, type) and issubclass(value, Policy):
+        return True
+    makes_one = isinstance(value, FunctionType) or (isinstance(value, type) and issubclass(value, Subject))
+    return makes_one and not _needs_arguments(value)
+
+
+def _needs_arguments(code: Callable[..., Any]) -> bool:
+    given_freely = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    asked = [one for one in inspect.signature(code).parameters.values() if one.kind not in given_freely]
+    return any(one.default is inspect.Parameter.empty for one in asked)
