@@ -18,7 +18,8 @@ from holdfast.audit.findings import Check, Finding, Tally, Verdict, judged
 from holdfast.audit.probe import ACTING, SEQUENCE, STEPPING, UnusableError
 from holdfast.audit.subject import DEVIATIONS, NotOfferedError, Subject
 from holdfast.audit.waking import left_as_it_was, wake
-from holdfast.errors import HoldfastError, SettingsError
+from holdfast.config.nearest import did_you_mean
+from holdfast.errors import HoldfastError, SettingsError, place_of
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,8 @@ def chosen_checks(names: Iterable[str] | None = None, quick: bool = False) -> li
     wanted = list(names)
     unknown = [name for name in wanted if name not in by_name]
     if unknown:
-        raise SettingsError(f"there is no check {unknown[0]}. `holdfast audit --checks` lists them.")
+        hint = did_you_mean(unknown[0], by_name)
+        raise SettingsError(f"there is no check {unknown[0]}.{hint} `holdfast audit --checks` lists them.")
     return [by_name[name] for name in wanted]
 
 
@@ -121,7 +123,7 @@ def run_check(check: Check, examination: Examination) -> Finding:
     except Exception as error:
         if isinstance(error, HoldfastError) or _is_ours(error):
             raise
-        verdict, evidence = Verdict.FAIL, f"it raised {type(error).__name__}: {_first_line(error)}"
+        verdict, evidence = Verdict.FAIL, f"it raised {type(error).__name__}: {_first_line(error)}{place_of(error)}"
     where = subject.where(_method(check, form)) if verdict == Verdict.FAIL else ""
     return Finding(check, verdict, evidence, where, time.perf_counter() - began)
 
@@ -144,7 +146,8 @@ def _opened(subject: Subject, seed: int) -> tuple[Examination, str]:
     except HoldfastError:
         raise
     except Exception as error:
-        raise UnusableError(f"{subject.name} cannot be run: {type(error).__name__}: {_first_line(error)}") from error
+        said = f"{type(error).__name__}: {_first_line(error)}{place_of(error)}"
+        raise UnusableError(f"{subject.name} cannot be run: {said}") from error
 
 
 def _is_ours(error: Exception) -> bool:

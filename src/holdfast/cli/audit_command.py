@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.cli.failures import BAD_SETTINGS
-from holdfast.errors import SettingsError, place_in
+from holdfast.errors import place_in
 
 if TYPE_CHECKING:
     from holdfast.audit import Report
@@ -47,7 +47,7 @@ def audit_target(
         from holdfast.audit.target import find_subject, giving_the_hint
         from holdfast.cli.audit_run import subject_of_run
 
-        refuse_unknown_checks(only or [])  # a misspelt name is said before the policy is made
+        chosen_checks(only)  # a misspelt name is said before the policy is made
         place.doing = f"making {target}"
         subject = find_subject(target, words, seed) or subject_of_run(target, words, runs_dir, py_agent)
         subject.declared = subject.declared | frozenset(declared)
@@ -66,18 +66,6 @@ def audit_target(
         finally:
             if show:
                 print("\r\033[K", end="", file=sys.stderr, flush=True)
-
-
-def refuse_unknown_checks(names: Sequence[str]) -> None:
-    from holdfast.audit import CHECKS
-    from holdfast.config.nearest import did_you_mean
-
-    known = [check.name for check in CHECKS]
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise SettingsError(
-            f"there is no check {unknown[0]}.{did_you_mean(unknown[0], known)} `holdfast audit --checks` lists them."
-        )
 
 
 @contextmanager
