@@ -177,6 +177,7 @@ def test_dict_observations():
         ("dtype", ["returned an observation of type <U1", "step()"]),
         ("reward", ["returned reward [1.0, 2.0]", "step()"]),
         ("raise", ["raised ValueError: the physics exploded in step()", "in step, toy_gym.py line"]),
+        ("sys.exit", ["raised SystemExit: 5 in step()"]),
         ("reset", ["raised KeyError: 'level 2' in reset()"]),
         ("old step", ["raised ValueError: not enough values to unpack (expected 5, got 4) in step()"]),
     ],

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from toy_processes import comes_true, gone, pids, run_parent, shared_files
 
 from holdfast.config.settings import GymEnv
 from holdfast.envs import make_world
+from holdfast.envs.worker_handle import Worker
 from holdfast.envs.workers import WorkerWorld
 from holdfast.errors import HoldfastError
 
@@ -151,3 +153,34 @@ def test_a_program_that_forgets_to_close_still_ends(ending: str, code: int):
     assert ("something else went wrong" in errors) == (ending == "fail")
     assert "leaked" not in errors
     assert errors.count("Traceback") == code
+
+
+def test_a_signal_waits_until_a_worker_is_started(monkeypatch: pytest.MonkeyPatch):
+    """The system may give it to any thread, and Python then calls the handler in the main one, in the middle of anything."""
+
+    class InterruptedByTestError(Exception):
+        pass
+
+    def interrupt(number: int, frame: object) -> None:
+        raise InterruptedByTestError
+
+    done, start = threading.Event(), SpawnProcess.start
+
+    def start_signalled(process: SpawnProcess) -> None:
+        signal.pthread_kill(bystander.ident, signal.SIGTERM)
+        time.sleep(0.2)
+        start(process)
+
+    bystander = threading.Thread(target=done.wait, daemon=True)
+    bystander.start()
+    monkeypatch.setattr(SpawnProcess, "start", start_signalled)
+    before = signal.signal(signal.SIGTERM, interrupt)
+    started: list[object] = []
+    monkeypatch.setattr(Worker, "kill", lambda worker, kill=Worker.kill: (started.append(worker.process), kill(worker)))
+    try:
+        with pytest.raises(InterruptedByTestError):
+            make_world(GymEnv(name="gym:toy_gym:Dice-v0", num_envs=1), 1)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        done.set()
+    assert started[0] is not None, "there was a whole process to end"

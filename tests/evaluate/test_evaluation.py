@@ -1,5 +1,6 @@
 """Evaluating a run: what is played, what is refused, what is said about checkpoints that were passed over."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,11 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(run: Path):
 def test_a_checkpoint_that_is_not_there(run: Path):
     with pytest.raises(SettingsError, match=r"no checkpoint 99\. Checkpoints there: 0"):
         evaluate_run(run, checkpoint="99")
+    elsewhere = run.parent / "elsewhere" / "checkpoints"
+    shutil.copytree(run / "checkpoints", elsewhere)
+    there = f"../../elsewhere/checkpoints/{next(elsewhere.iterdir()).name}"
+    with pytest.raises(SettingsError, match="has no checkpoint"):
+        evaluate_run(run, checkpoint=there)
 
 
 def test_an_endless_episode_is_an_error_that_names_the_slot():

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.checkpoint import CheckpointError, list_checkpoints, load_checkpoint, verify_checkpoint
+from holdfast.errors import NonFiniteError
 from holdfast.runs import read_metrics
 from holdfast.trainer import saver
 from holdfast.trainer.learner import Learner
@@ -51,6 +52,14 @@ def test_a_run_that_is_stopped_says_up_to_where_it_can_go_on(tmp_path: Path, cap
     damage(list_checkpoints(demo / "checkpoints")[-1])
     run_stopped(WORDS, tmp_path, "demo", after=0)
     assert "The run is saved up to update 3;" in capsys.readouterr().err
+
+
+def test_a_run_that_an_error_ends_says_so_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """The world fails in step 23; an update is 16 steps."""
+    faulty = [*WORDS, "env=gym:support.faulty:Faulty-v0", "env.hide=[]", "env.kwargs.field=reward"]
+    with pytest.raises(NonFiniteError):
+        run(faulty, tmp_path, "demo")
+    assert "Ended by an error. The run is saved up to update 1; `holdfast train run=demo" in capsys.readouterr().err
 
 
 def test_a_checkpoint_that_cannot_be_removed_is_no_failed_save(tmp_path: Path, monkeypatch, capsys):

@@ -12,7 +12,7 @@ class BadValue(Exception):  # noqa: N818  (never seen by users: `environment_err
     """An environment returned something its spaces do not allow; the text follows "returned"."""
 
 
-def environment_error(world: str, where: str, doing: str, step: int, error: Exception) -> HoldfastError:
+def environment_error(world: str, where: str, doing: str, step: int, error: BaseException) -> HoldfastError:
     """The error for the user; `where` is like "environment 3 (slot 3)", `doing` is "step" or "reset"."""
     if isinstance(error, BadValue):
         return HoldfastError(f"{world}: {where} returned {error} from {doing}() at step {step}.")
@@ -40,7 +40,7 @@ def numbered(noun: str, numbers: range) -> str:
     return f"{noun} {numbers[0]}" if len(numbers) == 1 else f"{noun}s {numbers[0]} to {numbers[-1]}"
 
 
-def _origin(error: Exception) -> str:
+def _origin(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return ""

@@ -75,7 +75,7 @@ class GymWorld(World):
                         masks.read(info, b.action_mask[row])
         except HoldfastError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise environment_error(self.world_spec.name, self._where(row), "step", self.steps, error) from error
 
     def _start(self, index: int, seed: int) -> None:
@@ -84,7 +84,7 @@ class GymWorld(World):
             self._reader.read(obs, self._obs[index])
             if self._masks is not None:
                 self._masks.read(info, self.buffers.action_mask[index])
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise environment_error(self.world_spec.name, self._where(index), "reset", self.steps, error) from error
 
     def _where(self, row: int) -> str:

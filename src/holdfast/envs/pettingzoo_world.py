@@ -65,7 +65,7 @@ class PettingZooWorld(World):
                 self._step_env(index, actions)
             except HoldfastError:
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise self._failure(index, "step", error) from error
             if not any(self._present[slot] for slot in self._slots(index)):
                 self._restart(index)
@@ -121,7 +121,7 @@ class PettingZooWorld(World):
                 else:
                     self.buffers.obs[slot] = 0
                 self._read_present_mask(infos, agent, slot)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._failure(index, "reset", error) from error
 
     def _read_present_mask(self, infos: Any, agent: Any, slot: int) -> None:
@@ -144,7 +144,7 @@ class PettingZooWorld(World):
         slots = self.slots_of(index)
         return range(slots.start, slots.stop)
 
-    def _failure(self, index: int, doing: str, error: Exception) -> HoldfastError:
+    def _failure(self, index: int, doing: str, error: BaseException) -> HoldfastError:
         env_id, count = self.env_ids[index], len(self._agents)
         slots = range(env_id * count, (env_id + 1) * count)
         where = f"environment {env_id} ({numbered('slot', slots)})"

@@ -6,7 +6,10 @@ import json
 import multiprocessing
 import os
 import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,15 +61,13 @@ class Worker:
             args=(commands, answers, *self._what_to_serve, standing),
             name=f"holdfast-worker-{self.number}",
         )
-        # inherited: a Ctrl-C while the worker still imports must not end it; `serve` unblocks them
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
-            process.start()
-            self.process = process
+            with _signals_later():
+                process.start()
+                self.process = process
         except OSError as error:
             raise HoldfastError(f"{self}: its process cannot be started. {describe_error(error)}") from error
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             commands.close()
             answers.close()
 
@@ -134,6 +135,25 @@ class Worker:
 
     def __str__(self) -> str:
         return f"worker {self.number} with {numbered('environment', self.env_ids)}"
+
+
+@contextmanager
+def _signals_later() -> Iterator[None]:
+    """A process is started as a whole: half a start leaves a child that waits for its orders, and dies with a traceback."""
+    came: list[int] = []
+    # Python calls handlers in the main thread, whichever thread the system gave the signal to: a mask alone does not help
+    here = threading.current_thread() is threading.main_thread()
+    before = {n: signal.signal(n, lambda number, _: came.append(number)) for n in SIGNALS} if here else {}
+    # inherited: a Ctrl-C while the worker still imports must not end it; `serve` unblocks them
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in came:
+            signal.raise_signal(number)
 
 
 def stop_workers(workers: list[Worker], seconds: float = CLOSING_SECONDS) -> None:

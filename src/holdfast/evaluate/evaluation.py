@@ -82,7 +82,7 @@ def load_agent(
         path = best_checkpoint(folder, on_damaged)
     else:
         path = folder / checkpoint if checkpoint else newest_checkpoint(folder, on_damaged)
-    if path is None or not path.exists():
+    if path is None or path.parent != folder or not path.exists():  # not one of another run by way of ..
         there = ", ".join(sorted(p.name for p in folder.glob("[0-9]*"))[-5:]) or "none"
         raise SettingsError(
             f"{run_dir} has no checkpoint {checkpoint or ''}".rstrip() + f". Checkpoints there: {there}."

@@ -20,7 +20,7 @@ from holdfast.checkpoint import Checkpoint
 from holdfast.config.batches import BatchPlan, plan_batches
 from holdfast.config.settings import Settings
 from holdfast.envs import World, describe, make_world
-from holdfast.errors import SettingsError
+from holdfast.errors import HoldfastError, SettingsError
 from holdfast.policies import MettaAgent, Policy
 from holdfast.ppo import Experience
 from holdfast.recurrence import keep_freed_memory
@@ -79,7 +79,11 @@ def train(settings: Settings) -> TrainResult:
         ):
             summary = _train(settings, spec, plan, agent, world, run, saved, signals)
     except Stopped:
-        say("Stopped before training began." if run is None else _farewell(settings, run))
+        say("Stopped before training began." if run is None else f"Stopped{_what_is_saved(settings, run)}")
+        raise
+    except HoldfastError:
+        if run is not None and run.saved:
+            say(f"Ended by an error{_what_is_saved(settings, run)}")
         raise
     return TrainResult(run.path, summary)
 
@@ -162,11 +166,11 @@ def _train(
     return summary
 
 
-def _farewell(settings: Settings, run: RunFolder) -> str:
+def _what_is_saved(settings: Settings, run: RunFolder) -> str:
     if not run.saved:
-        return "Stopped; nothing was saved."
+        return "; nothing was saved."
     word = f"run={run.path.name}" + (f" runs_dir={settings.runs_dir}" if settings.runs_dir != "runs" else "")
-    return f"Stopped. The run is saved up to update {run.saved}; `holdfast train {word}` goes on with it."
+    return f". The run is saved up to update {run.saved}; `holdfast train {word}` goes on with it."
 
 
 def as_finite(size: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,8 @@ class Odd(Dice):
                 reward = [1.0, 2.0]
             case "raise":
                 raise ValueError("the physics exploded")
+            case "sys.exit":
+                sys.exit(5)
             case "reset":
                 terminated = True
             case "old step":
