@@ -57,7 +57,7 @@ def test_a_quarter_or_the_nearest_divisor(num_slots, per_minibatch):
 @pytest.mark.parametrize(
     ("num_slots", "sizes", "parts"),
     [
-        (64, {"batch_size": 1000}, ["trainer.batch_size=1000", "trainer.horizon=16", "Nearest: 992 or 1008"]),
+        (64, {"batch_size": 1000}, ["trainer.batch_size=1000", "64 slots x horizon 16", "Nearest: 1024."]),
         (
             64,
             {"batch_size": 1600},

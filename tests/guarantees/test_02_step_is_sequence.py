@@ -21,7 +21,7 @@ OUTPUTS = (keys.LOG_PROB, keys.VALUES, keys.ENTROPY, keys.FULL_LOG_PROBS)
 
 
 @pytest.mark.parametrize(("name", "core"), EVERY_POLICY_AND_CELL)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(
     T=st.integers(1, 9),
     B=st.integers(1, 5),

@@ -18,7 +18,7 @@ from support.policies import (
 
 
 @pytest.mark.parametrize(("name", "core"), EVERY_POLICY_AND_CELL)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(
     T=st.integers(1, 7),
     B=st.integers(2, 6),
@@ -44,7 +44,7 @@ def test_a_subset_of_slots_scores_as_it_does_among_all(name, core, T, B, layers,
 
 
 @pytest.mark.parametrize(("name", "core"), EVERY_POLICY_AND_CELL)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(B=st.integers(2, 6), seed=st.integers(0, 999), data=st.data())
 def test_slots_may_act_in_any_groups_and_order(name, core, B, seed, data):
     """Slots split into groups that change from step to step remember the same as slots that always act together."""

@@ -189,8 +189,8 @@ def test_fast_has_the_published_sizes():
 @pytest.mark.parametrize(
     ("name", "whole"),
     [
-        *[("fast", True), ("box-masked", True), ("new-lstm-policy", True)],
-        *[("fast", False), ("box", False), ("agent=fast", False)],
+        *[("fast", True), ("new-lstm-policy", True)],
+        *[("box-masked", False), ("agent=fast", False)],
     ],
 )
 def test_compiled_policies_give_the_same_outputs(name, whole):

@@ -24,9 +24,6 @@ class BatchPlan:
 
 def plan_batches(trainer: TrainerSettings, num_slots: int) -> BatchPlan:
     """Fit the sizes to the number of slots, or say which nearby sizes would fit."""
-    problem = size_problem(trainer)
-    if problem:
-        raise SettingsError(problem[1])
     horizon = trainer.horizon
     rollout = num_slots * horizon
     batch_size = trainer.batch_size or rollout
@@ -35,6 +32,9 @@ def plan_batches(trainer: TrainerSettings, num_slots: int) -> BatchPlan:
             f"trainer.batch_size={batch_size}: needs a multiple of {rollout} ({num_slots} slots x horizon "
             f"{horizon}): whole segments of every slot. Nearest: {_multiples(batch_size, rollout)}."
         )
+    problem = size_problem(trainer)
+    if problem:
+        raise SettingsError(problem[1])
     for key, is_on in (
         (f"trainer.burn_in={trainer.burn_in}", trainer.burn_in > 0),
         ("trainer.start_states=refreshed", trainer.start_states == "refreshed"),
