@@ -42,7 +42,7 @@ def worst_difference(policy, experience, ids):
 
 
 @pytest.mark.parametrize(("name", "core"), EVERY_POLICY_AND_CELL)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(
     num_slots=st.integers(1, 5),
     horizon=st.integers(1, 9),

@@ -28,7 +28,7 @@ def with_one_first(spec, T, B, seed, at, slot, flag):
 
 @pytest.mark.parametrize("flag", FLAGS)
 @pytest.mark.parametrize(("name", "core"), EVERY_POLICY_AND_CELL)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(
     T=st.integers(1, 8),
     B=st.integers(1, 4),
@@ -58,7 +58,7 @@ def test_history_before_a_first_is_forgotten(name, core, flag, T, B, layers, see
 
 @pytest.mark.parametrize("flag", FLAGS)
 @pytest.mark.parametrize(("name", "core"), [p for p in EVERY_POLICY_AND_CELL if p[0] in ("box", "new-lstm-policy")])
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(T=st.integers(2, 8), layers=st.integers(1, 3), seed=st.integers(0, 999), data=st.data())
 def test_gradient_is_zero_across_a_first_and_not_within_an_episode(name, core, flag, T, layers, seed, data):
     B, slot = 2, 0

@@ -115,7 +115,7 @@ def test_learning_l2_to_init_and_weight_clipping_agree(name, trainer):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", GRID_AGENTS)
+@pytest.mark.parametrize("name", ["fast", "latent_attn_small", "example"])
 def test_the_same_run_in_both_families(name, tmp_path):
     """From the same weights and seed, 20 updates on the real maze (5 for other agents): the same metrics, timing aside."""
     size, updates = ([], 20) if name == "fast" else (["policy.hidden=32"], 5)

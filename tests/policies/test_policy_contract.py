@@ -190,7 +190,7 @@ def test_fast_has_the_published_sizes():
     ("name", "whole"),
     [
         *[("fast", True), ("new-lstm-policy", True)],
-        *[("box-masked", False), ("agent=fast", False)],
+        ("box-masked", False),
     ],
 )
 def test_compiled_policies_give_the_same_outputs(name, whole):

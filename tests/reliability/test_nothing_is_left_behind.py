@@ -22,7 +22,7 @@ def shared_files() -> set[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ending", ["SIGKILL", "SIGTERM", "by itself", "error"])
+@pytest.mark.parametrize("ending", ["SIGKILL", "by itself", "error"])  # SIGTERM has a file of its own
 def test_after_the_end_of_a_trainer_with_workers(ending: str, tmp_path: Path):
     temporary, demo = tmp_path / "temporary", tmp_path / "runs" / "demo"
     temporary.mkdir()
@@ -42,7 +42,7 @@ def test_after_the_end_of_a_trainer_with_workers(ending: str, tmp_path: Path):
         elif ending != "by itself":
             process.send_signal(signal.Signals[ending])
         _, errors = process.communicate(timeout=120)
-        codes = {"SIGKILL": -9, "SIGTERM": 143, "by itself": 0, "error": 1}
+        codes = {"SIGKILL": -9, "by itself": 0, "error": 1}
         assert process.returncode == codes[ending], errors
         assert gone(children, 5)
     assert comes_true(lambda: shared_files() <= before, 5), "other programs may have some for a moment"
