@@ -23,6 +23,11 @@ class NonFiniteError(HoldfastError):
     """A world produced NaN or Inf. Names environment, slot and field."""
 
 
+def first_line(error: BaseException) -> str:
+    """What it says, short enough for a table."""
+    return (str(error).strip().splitlines() or ["without a word"])[0][:200]
+
+
 def place_of(error: BaseException) -> str:
     """' at mine.py:31' for the innermost line of the user's own code that raised this; '' if it is none of theirs."""
     return place_in(traceback.walk_tb(error.__traceback__))

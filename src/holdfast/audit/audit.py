@@ -19,7 +19,7 @@ from holdfast.audit.probe import ACTING, SEQUENCE, STEPPING, UnusableError
 from holdfast.audit.subject import DEVIATIONS, NotOfferedError, Subject
 from holdfast.audit.waking import left_as_it_was, wake
 from holdfast.config.nearest import did_you_mean
-from holdfast.errors import HoldfastError, SettingsError, place_of
+from holdfast.errors import HoldfastError, SettingsError, first_line, place_of
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def run_check(check: Check, examination: Examination) -> Finding:
     except Exception as error:
         if isinstance(error, HoldfastError) or _is_ours(error):
             raise
-        verdict, evidence = Verdict.FAIL, f"it raised {type(error).__name__}: {_first_line(error)}{place_of(error)}"
+        verdict, evidence = Verdict.FAIL, f"it raised {type(error).__name__}: {first_line(error)}{place_of(error)}"
     where = subject.where(_method(check, form)) if verdict == Verdict.FAIL else ""
     return Finding(check, verdict, evidence, where, time.perf_counter() - began)
 
@@ -146,7 +146,7 @@ def _opened(subject: Subject, seed: int) -> tuple[Examination, str]:
     except HoldfastError:
         raise
     except Exception as error:
-        said = f"{type(error).__name__}: {_first_line(error)}{place_of(error)}"
+        said = f"{type(error).__name__}: {first_line(error)}{place_of(error)}"
         raise UnusableError(f"{subject.name} cannot be run: {said}") from error
 
 
@@ -156,7 +156,3 @@ def _is_ours(error: Exception) -> bool:
     here = Path(__file__).parent
     last = Path(frames[-1].filename)
     return last.is_relative_to(here) and last.parent.name not in ("adapters", "mutants")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or ["without a word"])[0][:200]

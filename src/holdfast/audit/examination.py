@@ -82,6 +82,11 @@ class Examination:
         for module, training in self._modes:
             module.training = training
 
+    @property
+    def learning_resets(self) -> bool:
+        """Whether what learning does after an episode end is to be judged."""
+        return "learning_without_resets" not in self.subject.declared
+
     def has_layers(self, leaf: Tensor) -> bool:
         """Whether the first axis of a tensor of the state is layers."""
         return self.subject.layered and self.subject.slot_axis == 1 and leaf.dim() == 3

@@ -120,8 +120,8 @@ class Saver:
             "agent": self._agent.facts(),
         }
         while self._refused:
-            self.say(f"{self._refused[-1]}: now in {move_checkpoint(self._refused[-1], self.run.path / REFUSED)}")
-            self._refused.pop()
+            moved = move_checkpoint(self._refused[-1], self.run.path / REFUSED)
+            self.say(f"{self._refused.pop()}: now in {moved}")
         path = save_checkpoint(self.run.checkpoints, name_of(snapshot.update), snapshot.tensors, facts)
         self.behind, self.run.saved = None, snapshot.update
         self._returns[path.name] = return_of(facts)

@@ -11,7 +11,7 @@ from torch import Tensor
 from holdfast.audit.adapters.common import Observe, blanked, observing
 from holdfast.audit.probe import UnusableError
 from holdfast.audit.subject import Outputs, State, Subject, source_of
-from holdfast.errors import place_of
+from holdfast.errors import first_line, place_of
 
 
 class PufferPolicy(Subject):
@@ -65,8 +65,8 @@ class PufferPolicy(Subject):
         try:
             return call(obs, kept)
         except Exception as error:
-            said = (str(error).strip().splitlines() or [""])[0]
-            raise UnusableError(f"{asked} raised {type(error).__name__}: {said}{place_of(error)}") from error
+            said = f"{type(error).__name__}: {first_line(error)}{place_of(error)}"
+            raise UnusableError(f"{asked} raised {said}") from error
 
     def _to_learn(self, leaf: Tensor) -> Tensor:
         """[B, hidden] as `forward` takes it: with a layer in front."""

@@ -16,7 +16,7 @@ CHECKS = Register()
 def _lived_and_scored(e: Examination) -> tuple[Trace, Trace]:
     """A rollout with episode ends from a blank memory, and the same scored as learning does it."""
     e.probe.needs(SEQUENCE)
-    ends = {} if "learning_without_resets" in e.subject.declared else AWKWARD_ENDS
+    ends = AWKWARD_ENDS if e.learning_resets else {}
     script = e.probe.script(ends=ends, blank=True)
     lived = e.probe.run(ACTING if ACTING in e.probe.forms else STEPPING, script)
     with torch.enable_grad():  # learning's kernels, not acting's

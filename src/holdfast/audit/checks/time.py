@@ -113,8 +113,7 @@ def the_final_state_is_right(e: Examination, tally: Tally) -> None:
     e.has_state()
     e.probe.needs(SEQUENCE)
     with torch.no_grad():
-        across_ends = [] if "learning_without_resets" in e.subject.declared else [{1: [3], 2: [0, 5], 3: [5]}]
-        for ends in ({}, *across_ends):
+        for ends in ({}, {1: [3], 2: [0, 5], 3: [5]}) if e.learning_resets else ({},):
             script = e.probe.script(ends=ends, blank=True)
             stepped = e.probe.run(STEPPING, script)
             whole = e.probe.run(SEQUENCE, script, stepped.outputs.get(ACTIONS))
@@ -163,7 +162,7 @@ def the_start_state_is_the_right_one(e: Examination, tally: Tally) -> None:
             recorded = e.probe.run(STEPPING, before).final
             acted = e.probe.run(STEPPING, replace(after, start=recorded))
         scored = e.probe.run(SEQUENCE, replace(after, start=recorded), acted.outputs.get(ACTIONS))
-        upto = 2 if "learning_without_resets" in e.subject.declared else 4  # what follows an end is another check's
+        upto = 4 if e.learning_resets else 2  # what follows an end is another check's
         size = float(differences(acted.outputs, scored.outputs)[:upto].max())
         said = f"{SEQUENCE}: replayed from the recorded memory, outputs are {size:.2g} away from those lived"
         tally.still(SEQUENCE, size, said)
