@@ -41,7 +41,7 @@ class LearningRunsThrough(Fast):
 class ResetsLate(Fast):
     """Resets after the step that should have begun blank: the old episode gets in, and the first observation is wiped."""
 
-    caught_by = "reset_inside"
+    caught_by = "first_observations_are_remembered"
     seen = "rl_games #362, CleanRL's pqn with envpool"
 
     def unroll(self, td, first, start):

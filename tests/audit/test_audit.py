@@ -309,5 +309,5 @@ def test_a_policy_that_hardly_answers_is_woken_up():
     kept = subject.module.encoder.weight.detach().clone()
     report = audit(subject, checks=["slots_are_apart"])
     assert not report.sound
-    assert "Weight matrices were drawn anew" in report.note
+    assert "weight matrices were drawn larger" in report.note
     assert torch.equal(subject.module.encoder.weight, kept)

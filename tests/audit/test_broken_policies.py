@@ -18,14 +18,35 @@ BROKEN = load_file(str(FILE), "test").BROKEN
 NAMED = sorted({kind.caught_by for kind in BROKEN})
 
 
-def report_on(agent: str, checks: list[str]):
+# What the auditor says that each is like; nothing is said of those that no mutant is close to.
+KNOWN_AS = {
+    "NoResets": "NeverResets",
+    "LearningRunsThrough": "LearningRunsThrough",
+    "ResetsLate": "ResetsAfterTheStep",
+    "ResetsOnlyH": "ResetsOnlyH",
+    "FlagsAsIndices": None,
+    "ForgetsWhileActing": "ForgetsWhileActing",
+    "ZeroStarts": "StartsFromZeros",
+    "StartsOneStepLate": "StartsOneStepLate",
+    "MixesTimeAndSlots": "MixesTimeAndSlots",
+    "DetachesEveryStep": "DetachesEveryStep",
+    "LookingAdvances": None,
+    "ReshapesLayers": "ReshapesLayers",
+    "CentresByTheBatch": "NormalisesOverSlots",
+    "NormaliserMoves": "NormaliserMoves",
+}
+
+
+def report_on(agent: str, checks: list[str] | None = None):
     return audit(subject_of(load_settings([f"py_agent={agent}", "settings=quickstart"])), checks=checks)
 
 
 @pytest.mark.parametrize("kind", BROKEN, ids=lambda kind: kind.__name__)
-def test_the_named_check_catches_it(kind):
-    report = report_on(f"{FILE}:{kind.__name__}", [kind.caught_by])
-    assert [finding.check.name for finding in report.failures] == [kind.caught_by]
+def test_the_named_check_catches_it_and_it_is_known_again(kind):
+    report = report_on(f"{FILE}:{kind.__name__}")
+    assert kind.caught_by in [finding.check.name for finding in report.failures]
+    like, expected = [bug.name for bug in report.most_like], KNOWN_AS[kind.__name__]
+    assert expected in like if expected else not like
 
 
 @pytest.mark.parametrize("agent", ["fast", f"{FILE}:StepByStep"], ids=["Fast", "StepByStep"])

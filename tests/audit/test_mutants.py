@@ -1,12 +1,14 @@
 """Every check catches the mutants that are there for it, and passes the policy they were made from."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from holdfast.audit import CHECKS, Verdict, audit
+from holdfast.audit.likeness import KEY
 from holdfast.audit.mutants import MUTANTS, Sound
-from holdfast.audit.mutants.matrix import as_markdown, caught
+from holdfast.audit.mutants.matrix import as_key, as_markdown, audited
 
 PAGE = Path(__file__).parents[2] / "docs" / "audit-matrix.md"
 
@@ -34,6 +36,8 @@ def test_every_check_passes_the_sound_policy(seed):
 
 
 @pytest.mark.slow
-def test_the_matrix_in_the_docs_is_true():
-    """`python -m holdfast.audit.mutants.matrix` prints it."""
-    assert as_markdown(caught()) in PAGE.read_text(encoding="utf-8")
+def test_the_matrix_in_the_docs_and_the_key_are_true():
+    """`python -m holdfast.audit.mutants.matrix --key` makes both."""
+    reports = audited()
+    assert as_markdown(reports) in PAGE.read_text(encoding="utf-8")
+    assert as_key(reports) == json.loads(KEY.read_text(encoding="utf-8"))

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ from holdfast.audit.checks import CHECKS
 from holdfast.audit.dependence import DependencyMap
 from holdfast.audit.examination import Examination
 from holdfast.audit.findings import Check, Finding, Tally, Verdict, judged
+from holdfast.audit.likeness import KnownBug, most_like
 from holdfast.audit.probe import ACTING, SEQUENCE, STEPPING, UnusableError
 from holdfast.audit.subject import DEVIATIONS, NotOfferedError, Subject
 from holdfast.audit.waking import left_as_it_was, wake
@@ -36,9 +38,15 @@ class Report:
 
     @property
     def failures(self) -> list[Finding]:
-        """What others may be the echo of comes first."""
+        """The most telling first: what others may be the echo of, then what the likely bug is known by."""
         found = [finding for finding in self.findings if finding.verdict == Verdict.FAIL]
-        return sorted(found, key=lambda finding: not finding.check.root)
+        likely = {bug.check for bug in self.most_like}
+        return sorted(found, key=lambda finding: (not finding.check.root, finding.check.name not in likely))
+
+    @cached_property
+    def most_like(self) -> list[KnownBug]:
+        """Known bugs that fail as this policy does."""
+        return most_like(self.findings, self.forms)
 
     @property
     def sound(self) -> bool:
@@ -56,6 +64,7 @@ class Report:
             "forms": list(self.forms),
             "note": self.note,
             "counts": self.counts(),
+            "most_like": [{"name": bug.name, "what": bug.what, "seen": bug.seen} for bug in self.most_like],
             "findings": [finding.to_json() for finding in self.findings],
         }
 
@@ -125,7 +134,7 @@ def run_check(check: Check, examination: Examination) -> Finding:
             raise
         verdict, evidence = Verdict.FAIL, f"it raised {type(error).__name__}: {first_line(error)}{place_of(error)}"
     where = subject.where(_method(check, form)) if verdict == Verdict.FAIL else ""
-    return Finding(check, verdict, evidence, where, time.perf_counter() - began)
+    return Finding(check, verdict, evidence, where, time.perf_counter() - began, tally.broken_shares())
 
 
 def _method(check: Check, form: str) -> str:

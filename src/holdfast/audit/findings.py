@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -45,28 +46,37 @@ class Tally:
 
     largest: float | None = None
     smallest: float | None = None
-    measured: int = 0
+    looked_at: Counter[str] = field(default_factory=Counter)  # how often, by form
     broken: list[tuple[str, float, str]] = field(default_factory=list)  # form, size, what happened
 
     def still(self, form: str, size: float, said: str, limit: float = SAME) -> None:
         """This must not have moved."""
-        self.measured += 1
+        self.looked_at[form] += 1
         self.largest = max(self.largest or 0.0, size)
         if not size <= limit:
             self.broken.append((form, size, said))
 
     def moves(self, form: str, size: float, said: str, least: float = MOVED) -> None:
         """This must have moved."""
-        self.measured += 1
+        self.looked_at[form] += 1
         self.smallest = size if self.smallest is None else min(self.smallest, size)
         if not size > least:
             self.broken.append((form, size, said))
 
     def holds(self, form: str, is_so: bool, said: str) -> None:
         """A plain yes or no."""
-        self.measured += 1
+        self.looked_at[form] += 1
         if not is_so:
             self.broken.append((form, 1.0, said))
+
+    @property
+    def measured(self) -> int:
+        return self.looked_at.total()
+
+    def broken_shares(self) -> dict[str, float]:
+        """Of what was looked at in a form, how much was broken."""
+        broken = Counter(form for form, _, _ in self.broken)
+        return {form: number / self.looked_at[form] for form, number in broken.items()}
 
     def figures(self) -> str:
         """For a check that passed."""
@@ -85,6 +95,7 @@ class Finding:
     evidence: str
     where: str = ""
     seconds: float = 0.0
+    broken_shares: Mapping[str, float] = field(default_factory=dict)  # by form, of what was looked at
 
     def to_json(self) -> dict[str, str | float]:
         return {

@@ -71,4 +71,12 @@ def failures_in_words(report: Report) -> str:
     for finding in report.failures:
         where = f" Look at {finding.where}." if finding.where else ""
         blocks.append(f"{finding.check.name}: {finding.evidence}.\n  {finding.check.mend}{where}")
+    if report.most_like:
+        blocks.append(likely_bugs(report))
     return "\n".join(blocks)
+
+
+def likely_bugs(report: Report) -> str:
+    """What to look for first."""
+    lines = [f"  {bug.name}: {bug.what}" + (f" Seen in {bug.seen}." if bug.seen else "") for bug in report.most_like]
+    return "\n".join(["Known bugs that fail like this:", *lines])

@@ -53,8 +53,8 @@ def wake(probe: Probe) -> str:
         if after and min(after) >= LOUD:
             break
     return (
-        f"with its own weights an observation moved {name} by {before[name]:.1e}, too little to see a leak by. "
-        f"Weight matrices were drawn anew for the audit: {min(after, default=0.0):.1e}"
+        f"weight matrices were drawn larger for the time of the audit, which is nothing against the policy: with its own "
+        f"an observation moved {name} by {before[name]:.1e}, too little to see a leak by; with these by {min(after, default=0.0):.1e}"
     )
 
 

@@ -215,6 +215,9 @@ def audit(
         typer.Option(metavar="DEVIATION", help="Something the policy does on purpose; see docs/audit.md."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Only the checks that training runs.")] = False,
+    explain_all: Annotated[
+        bool, typer.Option("--all", help="Explain every failure, not only the most telling ones.")
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 2, help="Seed of weights and observations.")] = 0,
     time_limit: Annotated[float, typer.Option(min=1, help="Give up after this many seconds.")] = 300,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
@@ -272,7 +275,7 @@ def audit(
         else:
             from holdfast.cli.audit_text import report_text
 
-            typer.echo(report_text(report))
+            typer.echo(report_text(report, explain_all))
             if html is not None:
                 typer.echo(f"The page is in {html}.")
         if not report.sound:

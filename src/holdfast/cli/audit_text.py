@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from holdfast.audit.sound import likely_bugs
 from holdfast.cli.tables import render, text_table
 
 if TYPE_CHECKING:
@@ -15,12 +16,24 @@ if TYPE_CHECKING:
 COLOURS = {"pass": "green", "FAIL": "bold red", "declared": "yellow", "not run": "dim"}
 
 
-def report_text(report: Report) -> str:
+EXPLAINED = 3  # one bug fails many checks; the rest is in the table, and with --all in full
+
+
+def report_text(report: Report, explain_all: bool = False) -> str:
+    """explain_all: what to do about every failure, not only about the most telling."""
     table = text_table("check", "verdict", "evidence")
     for finding in report.findings:
         table.add_row(finding.check.name, Text(finding.verdict, COLOURS[finding.verdict]), finding.evidence)
-    parts = [render(table), *(_advice(finding) for finding in report.failures), _closing(report)]
-    return "\n\n".join(parts)
+    failures = report.failures
+    explained = failures if explain_all else failures[:EXPLAINED]
+    parts = [render(table), *(_advice(finding) for finding in explained)]
+    if len(failures) > len(explained):
+        parts.append(
+            f"{len(failures) - len(explained)} more failed, maybe of the same cause; --all explains them, too."
+        )
+    if report.most_like:
+        parts.append(likely_bugs(report))
+    return "\n\n".join([*parts, _closing(report)])
 
 
 def _advice(finding: Finding) -> str:

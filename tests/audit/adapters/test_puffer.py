@@ -1,4 +1,4 @@
-"""PufferPolicy and MettaGridLSTM: state in a dict, and no flags when learning."""
+"""PufferPolicy and MettaGridLSTM: state in a dict, and flags in it that most do not look at when they learn."""
 
 from types import SimpleNamespace
 
@@ -102,6 +102,22 @@ def test_learning_without_flags_is_a_finding_unless_declared(make):
     assert failed(make(), "learning_without_resets") == set()
 
 
+def test_learning_that_looks_at_the_flags_is_sound():
+    class Resets(Wrapped):
+        def forward(self, observations, state):
+            h, c = state["lstm_h"][0], state["lstm_c"][0]
+            outputs = []
+            for obs, done in zip(observations.unbind(1), state["done"].unbind(1), strict=True):
+                kept = (done == 0).float()[:, None]
+                h, c = self.cell(obs, (h * kept, c * kept))
+                outputs.append(h)
+            state["lstm_h"], state["lstm_c"] = h.unsqueeze(0), c.unsqueeze(0)
+            y = torch.stack(outputs, 1)
+            return self.actor(y).flatten(0, 1), self.critic(y).squeeze(-1)
+
+    assert failed(PufferPolicy(Resets(), obs_shape=(OBS,))) == set()
+
+
 def test_broken_policies_fail_their_check_even_so():
     mixed = PufferPolicy(ReshapesInsteadOfTransposing(), obs_shape=(OBS,))
     assert {"steps_equal_a_sequence", "slots_are_apart"} <= failed(mixed, "learning_without_resets")
@@ -121,7 +137,8 @@ def test_a_call_that_fails_is_named_with_the_shapes_handed_in():
             return super().forward(observations, state)
 
     said = (
-        r"StateWithoutALayer.forward\(observations \[4, 6, 3\], state: lstm_h \[1, 4, 6\], lstm_c \[1, 4, 6\]\) raised"
+        r"StateWithoutALayer.forward\(observations \[4, 6, 3\], state: lstm_h \[1, 4, 6\], lstm_c \[1, 4, 6\], "
+        r"done \[4, 6\]\) raised"
     )
     with pytest.raises(UnusableError, match=rf"{said} RuntimeError: .* at .*test_puffer\.py:\d+$"):
         audit(PufferPolicy(StateWithoutALayer(), obs_shape=(OBS,)))

@@ -23,8 +23,8 @@ class PufferPolicy(Subject):
     `holdfast audit mine.py:subject`. state is a dict whose lstm_h and lstm_c are replaced by each call: [B, hidden] for
     forward_eval, [1, B, hidden] for forward. Acting is audited as a careful caller does it: rows whose episode begins are
     zeroed before the call (PufferLib's own trainer zeroes all of them at the start of a rollout, and none at the end of an
-    episode). Learning is given no flags, so it runs through episode ends. That is a finding;
-    `--declare learning_without_resets` if it is meant.
+    episode). Learning finds the flags in state["done"], [B, T]. LSTMWrapper does not look there and runs through episode
+    ends. That is a finding; `--declare learning_without_resets` if it is meant.
     """
 
     slot_axis = 0
@@ -51,6 +51,7 @@ class PufferPolicy(Subject):
     def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
         T, B = first.shape
         kept = {key: self._to_learn(leaf) for key, leaf in zip(("lstm_h", "lstm_c"), state, strict=True)}
+        kept["done"] = first.transpose(0, 1)
         logits, values = self._call(self.policy, "forward", obs.transpose(0, 1), kept)
         outputs = {"logits": joined(logits).unflatten(0, (B, T)), "value": values.reshape(B, T)}
         return {name: y.transpose(0, 1) for name, y in outputs.items()}, self._rows(kept)

@@ -52,6 +52,24 @@ def every_observation_is_seen(e: Examination, tally: Tally) -> None:
 
 
 @CHECKS(
+    cost="What an episode opens with is gone at its second step: a cue shown once can never be used.",
+    mend="Clear the state before the step on a first observation, not after it: look for flags that come a step late.",
+    excused_by=("memoryless",),
+    quick=True,
+)
+def first_observations_are_remembered(e: Examination, tally: Tally) -> None:
+    """The observation that opens an episode changes what the policy puts out later in it."""
+    for form in e.probe.forms:
+        found = e.changes(form)
+        for t, b in found.first[:-1].nonzero().tolist():
+            cells = torch.zeros_like(found.allowed)
+            cells[t + 1, b, t + 1 :] = found.allowed[t + 1, b, t + 1 :]
+            if cells.any():  # not an episode of one step
+                said = f"the observation that opens an episode of slot {b} at step {t} changes nothing after that step"
+                e.something_moves(tally, form, cells, said)
+
+
+@CHECKS(
     cost="While learning, outputs depend on what was not there yet when the policy acted: ratios are wrong from the start.",
     mend="Look for (T, B) and (B, T) mixed in a reshape, and for bidirectional layers.",
     look_at="sequence",

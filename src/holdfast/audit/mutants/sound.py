@@ -55,6 +55,9 @@ class Sound(Subject):
             after.append((x, c))
         return x, tuple(torch.stack(leaves) for leaves in zip(*after, strict=True))
 
+    def advance(self, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:
+        return self.cell(x, self.reset(state, first))
+
     def heads(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Features [..., HIDDEN] -> log-probs [..., CHOICES] and values [...]."""
         return self.module.actor(y).log_softmax(-1), self.module.critic(y).squeeze(-1)
@@ -62,7 +65,7 @@ class Sound(Subject):
     # ------------------------------------------------------------------------------------------------- forms
 
     def step(self, obs: Tensor, state: State, first: Tensor) -> tuple[Outputs, State]:
-        y, state = self.cell(self.encode(obs), self.reset(state, first))
+        y, state = self.advance(self.encode(obs), state, first)
         log_probs, value = self.heads(y)
         actions = torch.multinomial(log_probs.exp(), 1).squeeze(-1)
         return {ACTIONS: actions, **self.scores(log_probs, value, actions)}, state
@@ -70,7 +73,7 @@ class Sound(Subject):
     def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
         ys = []
         for x, now in zip(self.encode(obs), first, strict=True):
-            y, state = self.cell(x, self.reset(state, now))
+            y, state = self.advance(x, state, now)
             ys.append(y)
         log_probs, value = self.heads(torch.stack(ys))
         assert actions is not None

@@ -18,6 +18,24 @@ class ForgetsEverything(Sound):
         return tuple(torch.zeros_like(leaf) for leaf in state)
 
 
+@caught_by("memory_is_used", "SB3 predict; torchrl #1406")
+class ForgetsWhileActing(Sound):
+    """Acting starts every step from a blank memory; learning carries it on."""
+
+    def recall(self, slots: Tensor) -> State:
+        super().recall(slots)  # makes room for them
+        return self.initial_state(len(slots))
+
+
+@caught_by("first_observations_are_remembered", "rl_games #362, CleanRL's pqn with envpool")
+class ResetsAfterTheStep(Sound):
+    """The state is cleared after the step that should have begun blank: the old episode gets in, the new one's start is lost."""
+
+    def advance(self, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:
+        y, state = self.cell(x, state)
+        return y, self.reset(state, first)
+
+
 @caught_by("every_observation_is_seen", "the first version of MettaGrid's trainer; PufferLib's reset")
 class MissesFirstObservations(Sound):
     """Where an episode begins, the observation is blanked out with the memory."""
@@ -79,6 +97,15 @@ class StartsFromZeros(Sound):
 
 
 @caught_by("the_start_state_is_the_right_one", "ml-agents #4941")
+class StartsOneStepLate(Sound):
+    """Learning starts a sequence from the memory after its first step instead of the one before it."""
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        _, late = super().sequence(obs[:1], state, first[:1], None if actions is None else actions[:1])
+        return super().sequence(obs, late, first, actions)
+
+
+@caught_by("the_start_state_is_the_right_one")
 class RecordsTooLate(Sound):
     """The memory that is recorded for learning is the one before the last step."""
 
@@ -111,7 +138,7 @@ class DetachesEveryOtherStep(Sound):
         for t, (x, now) in enumerate(zip(self.encode(obs), first, strict=True)):
             if t % 2:
                 state = tuple(leaf.detach() for leaf in state)
-            y, state = self.cell(x, self.reset(state, now))
+            y, state = self.advance(x, state, now)
             ys.append(y)
         assert actions is not None
         return self.scores(*self.heads(torch.stack(ys)), actions), state

@@ -1,0 +1,58 @@
+"""Failures are read by those of known bugs: the right one is named, or none."""
+
+import pytest
+
+from holdfast.audit import Subject, audit
+from holdfast.audit.likeness import MOST, known_bugs, overlap
+from holdfast.audit.mutants import MUTANTS, Sound
+
+
+@pytest.mark.parametrize(
+    "name", ["LearningRunsThrough", "ResetsOnlyH", "IgnoresTruncation", "MixesTimeAndSlots", "StartsFromZeros"]
+)
+def test_a_bug_is_known_again_with_other_weights_and_observations(name):
+    (mutant,) = (mutant for mutant in MUTANTS if mutant.name == name)
+    report = audit(mutant.kind(seed=3), seed=3)
+    assert name in [bug.name for bug in report.most_like]
+    assert len(report.most_like) <= MOST
+    assert report.failures[0].check.name in {bug.check for bug in report.most_like}
+
+
+def test_a_sound_policy_is_like_no_bug():
+    assert audit(Sound()).most_like == []
+
+
+def test_one_check_alone_tells_nothing():
+    (mutant,) = (mutant for mutant in MUTANTS if mutant.name == "NeverResets")
+    report = audit(mutant.kind(), checks=["reset_inside"])
+    assert not report.sound
+    assert report.most_like == []
+
+
+def test_forms_that_a_policy_lacks_are_not_held_against_a_bug():
+    class StepsOnly(Sound):
+        """h is cleared, c is not, and there is nothing but steps."""
+
+        sequence, act, score = Subject.sequence, Subject.act, Subject.score
+
+        def reset(self, state, first):
+            return super().reset(state, first)[0], state[1]
+
+    report = audit(StepsOnly())
+    assert report.forms == ("stepping",)
+    assert "ResetsOnlyH" in [bug.name for bug in report.most_like]
+
+
+def test_overlap():
+    one, other = {("a", "stepping"): 1.0, ("b", "stepping"): 0.5}, {("a", "stepping"): 1.0}
+    assert overlap(one, one) == 1.0
+    assert overlap(one, other) == overlap(other, one) == pytest.approx(2 / 3)
+    assert overlap(other, {("c", "stepping"): 1.0}) == 0.0
+    assert overlap({}, {}) == 0.0
+
+
+def test_the_key_holds_every_mutant():
+    assert [bug.name for bug in known_bugs()] == [mutant.name for mutant in MUTANTS]
+    assert all(
+        (bug.what, bug.check) == (mutant.what, mutant.check) for bug, mutant in zip(known_bugs(), MUTANTS, strict=True)
+    )
