@@ -63,18 +63,12 @@ class MixesTimeAndSlots(Sound):
         return super().sequence(mixed, state, first, actions)
 
 
-@caught_by("steps_equal_a_sequence_across_ends")
+@caught_by("steps_equal_a_sequence_across_ends", "PufferLib's LSTMWrapper, MettaGrid's own LSTM policy")
 class ResetsOnlyWhileActing(Sound):
-    """While learning, an episode that begins keeps half of the old memory."""
+    """Acting resets; learning is not told where episodes begin."""
 
     def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
-        ys = []
-        for x, now in zip(self.encode(obs), first, strict=True):
-            kept = 1.0 - 0.5 * (now != 0).float()[None, :, None]
-            y, state = self.cell(x, tuple(leaf * kept for leaf in state))
-            ys.append(y)
-        assert actions is not None
-        return self.scores(*self.heads(torch.stack(ys)), actions), state
+        return super().sequence(obs, state, torch.zeros_like(first), actions)
 
 
 @caught_by("the_final_state_is_right", "torchrl #3711")
