@@ -86,6 +86,27 @@ class Forgetful(MyPolicy):
 """
 
 
+NEVER_RESETS = """
+from examples_custom import MyPolicy
+import torch
+
+class NeverResets(MyPolicy):
+    def unroll(self, td, first, start):
+        return super().unroll(td, torch.zeros_like(first), start)
+"""
+
+
+def test_a_refused_policy_is_told_which_known_bugs_fail_like_it(tmp_path: Path, monkeypatch):
+    (tmp_path / "examples_custom.py").write_text(EXAMPLE.read_text())
+    code = tmp_path / "resets.py"
+    code.write_text(NEVER_RESETS)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        SettingsError, match=r"fails reset_.*\n.*\nKnown bugs that fail like this:\n  NeverResets: No reset"
+    ):
+        train(load_settings([*SMALL, f"py_agent={code}:NeverResets", f"runs_dir={tmp_path}", "run=own"]))
+
+
 def test_a_class_of_ones_own_that_fails_the_audit_is_refused_unless_told(tmp_path: Path, monkeypatch, capsys):
     (tmp_path / "examples_custom.py").write_text(EXAMPLE.read_text())
     code = tmp_path / "forgetful.py"

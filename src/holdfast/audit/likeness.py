@@ -18,7 +18,7 @@ from holdfast.audit.probe import ACTING, SEQUENCE, STEPPING
 KEY = Path(__file__).parent / "mutants" / "key.json"  # `python -m holdfast.audit.mutants.matrix --key` writes it
 ALIKE = 0.8  # below this it is a bug that the key does not have
 AS_GOOD = 0.05  # what is this close to the best is named, too
-MOST = 3  # if more are as good as the best, naming them would tell nothing
+MOST = 4  # if more are as good as the best, naming them would tell nothing
 
 Pattern = Mapping[tuple[str, str], float]  # by check and form: the share of what was looked at that broke
 

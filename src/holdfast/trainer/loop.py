@@ -228,9 +228,11 @@ def _set_up(settings: Settings) -> None:
         torch.empty(0, device=settings.device)
         torch.Generator(settings.device)
     except (RuntimeError, AssertionError) as error:
+        said = str(error).splitlines()[0]
+        why = "torch knows no such device" if said.startswith("Expected one of") else said  # it lists them all
         there = ", ".join(["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))])
         raise SettingsError(
-            f"device={settings.device} is not there: {str(error).splitlines()[0]}\nDevices here: {there}."
+            f"device={settings.device} is not there: {why.rstrip('.')}.\nDevices here: {there}."
         ) from None
     keep_freed_memory()
     # Orthogonal weights round differently with more threads: drawn with one they are the same on any machine, and

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from tensordict import TensorDict
 
-from holdfast.audit import audit, failures_in_words, subject_of
+from holdfast.audit import audit, failures_in_words, likely_bugs, subject_of
 from holdfast.checkpoint import load_checkpoint, newest_checkpoint
 from holdfast.config.settings import OwnPolicySettings, Settings
 from holdfast.errors import SettingsError
@@ -55,9 +55,10 @@ def audit_first(settings: Settings) -> None:
     else:
         found, others = report.failures[0], len(report.failures) - 1
         more = f" (and {others} more)" if others else ""
+        likely = f"{likely_bugs(report)}\n" if report.most_like else ""
         raise SettingsError(
             f"audit: {settings.policy.agent_word} fails {found.check.name}{more}: {found.evidence}.\n"
-            f"{found.check.mend}\n`holdfast audit` with the same words says more; audit=warn trains it all the same."
+            f"{found.check.mend}\n{likely}`holdfast audit` with the same words says more; audit=warn trains it all the same."
         )
 
 
