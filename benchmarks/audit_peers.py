@@ -139,7 +139,8 @@ def audit_peer(peer: Peer) -> Report:
 def row(report: Report) -> str:
     """The line of the page's table that this report should be."""
     counts = " | ".join(str(number) for number in report.counts().values())
-    return f"| {report.name} | {counts} | {', '.join(f'`{f.check.name}`' for f in report.failures) or 'nothing'} |"
+    failed = [f"`{finding.check.name}`" for finding in report.findings if finding.verdict == "FAIL"]
+    return f"| {report.name} | {counts} | {', '.join(failed) or 'nothing'} |"
 
 
 def scripts() -> list[str]:
@@ -186,10 +187,7 @@ def install() -> Path:
     python = install_peer()
     if not STAMP.exists():
         print(f"Installing Holdfast and what it audits into {VENV.name} ...", flush=True)
-        for packages in (  # Without its needs: it asks for exactly torch 2.9.0, and then both sides would not run on the same kernels.
-            WITH_NEEDS,
-            WITHOUT_NEEDS,
-        ):
+        for packages in (WITH_NEEDS, WITHOUT_NEEDS):
             subprocess.run([str(python), "-m", "pip", "install", "--quiet", *packages], check=True)
         STAMP.touch()
     return python

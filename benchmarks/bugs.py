@@ -1,12 +1,13 @@
 """`make bugs`: what state bugs cost. Trains the right policy and the broken ones of examples/ on the quick start.
 
-Writes docs/bugs/curves.json and one picture per bug beside it, and prints the tables of docs/bugs.md.
+Writes docs/bugs/curves.json, one picture per bug beside it, and the figures of docs/bugs.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from itertools import dropwhile, repeat
@@ -24,7 +25,8 @@ ROOT = Path(__file__).parents[1]
 POLICIES = ROOT / "examples" / "broken_policies.py"
 PICTURES = ROOT / "docs" / "bugs"
 CURVES = PICTURES / "curves.json"
-RIGHT, GOAL = "Fast", 0.9
+PAGE = ROOT / "docs" / "bugs.md"
+RIGHT, GOAL, FELL = "Fast", 0.9, 0.7
 # The quick start as it is; and with segments shorter than its episodes, in batches of the same size.
 STUDIES = {
     "segments of 16 steps": ["settings=quickstart"],
@@ -40,7 +42,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="broken policies to train beside the right one (all by default)")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--draw", action="store_true", help="train nothing: pictures and tables of the last run")
+    parser.add_argument("--draw", action="store_true", help="train nothing: pictures and figures of the last run")
     options = parser.parse_args()
     broken = {kind.__name__: kind for kind in load_file(str(POLICIES), "bugs").BROKEN}
     if not options.draw:
@@ -48,10 +50,7 @@ def main() -> None:
     runs_of: dict[str, Runs] = json.loads(CURVES.read_text())
     for name in next(iter(runs_of.values())).keys() - {RIGHT}:
         draw(name, runs_of)
-    for study, runs in runs_of.items():
-        print(f"\n{study}")
-        print_tables(lowest_first(runs), broken)
-    print_audits([broken[name] for name in next(iter(runs_of.values())) if name != RIGHT])
+    write_page(runs_of, broken)
 
 
 # ---------------------------------------------------------------------------------------------------- measuring
@@ -83,7 +82,7 @@ def learn(study: str, name: str, seed: int, folder: str) -> Run:
     rows = read_metrics(train(load_settings(words)).run)
     late = dropwhile(lambda row: row["episodes"] < 100 or row["episode_return"] < GOAL, rows)
     since = [(row["agent_steps"], row["episode_return"]) for row in late]
-    shown = rows[:: len(rows) // 65] + rows[-1:]
+    shown = rows[:: max(1, len(rows) // 65)] + rows[-1:]
     return {
         "seed": seed,
         "steps_to_goal": since[0][0] if since else None,
@@ -99,52 +98,104 @@ def learn(study: str, name: str, seed: int, folder: str) -> Run:
     }
 
 
-def lowest_first(runs: Runs) -> Runs:
+# ------------------------------------------------------------------------------------------------- into the page
+
+
+def write_page(runs_of: dict[str, Runs], broken: dict[str, Any]) -> None:
+    """The figures of docs/bugs.md: two tables, and in each section what the bug cost and what the auditor says of it."""
+    names = lowest_first(runs_of)
+    page = PAGE.read_text(encoding="utf-8")
+    page = replaced(page, r"\| bug \| seen at .*\n(\|.*\n)*", costs_table(names, runs_of, broken))
+    page = replaced(page, r"\| +\| parity, first .*\n(\|.*\n)*", metrics_table(names, next(iter(runs_of.values()))))
+    for name, kind in broken.items():
+        if name not in names:
+            continue
+        head, section, rest = split_section(page, name)
+        section = replaced(section, r"^Return at the end .*\n", cost_of(name, runs_of))
+        section = replaced(section, r"^`\w+` finds it: .*\n", audit_of(kind))
+        page = head + section + rest
+    PAGE.write_text(page, encoding="utf-8")
+
+
+def lowest_first(runs_of: dict[str, Runs]) -> list[str]:
     """The right policy, then the others by their mean return at the end."""
 
     def rank(name: str) -> tuple[bool, float]:
-        return name != RIGHT, sum(run["return_last"] for run in runs[name])
+        return name != RIGHT, sum(run["return_last"] for runs in runs_of.values() for run in runs[name])
 
-    return {name: runs[name] for name in sorted(runs, key=rank)}
+    return sorted(next(iter(runs_of.values())), key=rank)
 
 
-def print_tables(runs_of: Runs, broken: dict[str, Any]) -> None:
-    """In Markdown, as docs/bugs.md has them."""
-
-    def cells(name: str, *columns: tuple[str, str]) -> str:
-        return " | ".join(
-            ", ".join("never" if run[key] is None else format(run[key], form) for run in runs_of[name])
-            for key, form in columns
-        )
-
-    print("\n| bug | seen at | return at the end | steps to 0.9 | lowest since | check |\n|---|---|---|---|---|---|")
-    columns = (("return_last", ".2f"), ("steps_to_goal", ","), ("lowest_since", ".2f"))
-    for name in runs_of:
+def costs_table(names: list[str], runs_of: dict[str, Runs], broken: dict[str, Any]) -> str:
+    columns = [f"{study}: {what}" for study in runs_of for what in ("return at the end", "steps to 0.9")]
+    lines = [f"| bug | seen at | {' | '.join(columns)} | check |", "|---" * (len(columns) + 3) + "|"]
+    for name in names:
         bug = broken.get(name)
-        title, check = (f"[{name}](#{name.lower()})", f"`{bug.caught_by}`") if bug else (f"none: `{name}`", "")
-        print(f"| {title} | {bug.seen if bug else ''} | {cells(name, *columns)} | {check} |")
-    columns = (
-        ("parity_first", ".0e"),
-        ("parity_largest", ".0e"),
-        ("entropy_last", ".2f"),
-        ("kl_mean", ".4f"),
-        ("clip_fraction_mean", ".3f"),
-    )
-    print("\n| | parity, first update | largest | entropy at the end | mean `approx_kl` | mean `clip_fraction` |")
-    print("|---|---|---|---|---|---|")
-    for name in runs_of:
-        print(f"| {name} | {cells(name, *columns)} |")
-
-
-def print_audits(kinds: list[Any]) -> None:
-    """What the auditor says of each before any training: how many checks fail, and the evidence of the one that names it."""
-    for kind in kinds:
-        report = audit(subject_of(load_settings([word_of(kind.__name__), "settings=quickstart"])))
-        said = next((found.evidence for found in report.failures if found.check.name == kind.caught_by), "NOT CAUGHT")
-        like = ", ".join(bug.name for bug in report.most_like) or "none"
-        print(
-            f"\n{kind.__name__}: {len(report.failures)} checks fail, like {like}\n{kind.caught_by}  {said}", flush=True
+        title, seen, check = (
+            (f"[{name}](#{name.lower()})", bug.seen, f"`{bug.caught_by}`") if bug else (f"none: `{name}`", "", "")
         )
+        figures = [
+            each(runs[name], key, form)
+            for runs in runs_of.values()
+            for key, form in (("return_last", ".2f"), ("steps_to_goal", ","))
+        ]
+        lines.append(f"| {title} | {seen} | {' | '.join(figures)} | {check} |")
+    return "\n".join(lines) + "\n"
+
+
+def metrics_table(names: list[str], runs: Runs) -> str:
+    columns = {
+        "parity, first update": ("parity_first", ".0e"),
+        "largest of the run": ("parity_largest", ".0e"),
+        "entropy at the end": ("entropy_last", ".2f"),
+        "mean `approx_kl`": ("kl_mean", ".4f"),
+        "mean `clip_fraction`": ("clip_fraction_mean", ".3f"),
+    }
+    lines = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for name in names:
+        figures = [each(runs[name], key, form) for key, form in columns.values()]
+        lines.append(f"| {name} | {' | '.join(figures)} |")
+    return "\n".join(lines) + "\n"
+
+
+def cost_of(name: str, runs_of: dict[str, Runs]) -> str:
+    parts = []
+    for study, runs in runs_of.items():
+        said = f"with {study} {each(runs[name], 'return_last', '.2f')}"
+        lows = [run["lowest_since"] for run in runs[name] if run["lowest_since"] is not None]
+        if lows and min(lows) < FELL:
+            said += f" (down to {min(lows):.2f} after it had been at {GOAL})"
+        parts.append(said)
+    return f"Return at the end {', '.join(parts)}.\n"
+
+
+def audit_of(kind: Any) -> str:
+    """What the auditor says before any training: the evidence of the check that names the bug, and how many others fail."""
+    report = audit(subject_of(load_settings([word_of(kind.__name__), "settings=quickstart"])))
+    said = next(found.evidence for found in report.failures if found.check.name == kind.caught_by)
+    others = len(report.failures) - 1
+    more = {0: "No other check fails", 1: "1 other check fails, too"}.get(others, f"{others} other checks fail, too")
+    like = f" It is known again as {' or '.join(bug.name for bug in report.known_bugs)}." if report.known_bugs else ""
+    return f"`{kind.caught_by}` finds it: {said}. {more}.{like}\n"
+
+
+def each(runs: list[Run], key: str, form: str) -> str:
+    """One figure per seed."""
+    return ", ".join("never" if run[key] is None else format(run[key], form) for run in runs)
+
+
+def split_section(page: str, name: str) -> tuple[str, str, str]:
+    head, title, rest = page.partition(f"### {name}\n")
+    end = re.search(r"^##", rest, re.MULTILINE)
+    cut = end.start() if end else len(rest)
+    return head + title, rest[:cut], rest[cut:]
+
+
+def replaced(text: str, pattern: str, new: str) -> str:
+    found, number = re.subn(pattern, lambda _: new, text, flags=re.MULTILINE)
+    if number != 1:
+        raise SystemExit(f"docs/bugs.md has {number} places that look like {pattern}, not one.")
+    return found
 
 
 # ------------------------------------------------------------------------------------------------------ drawing

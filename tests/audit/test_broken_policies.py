@@ -45,7 +45,7 @@ def report_on(agent: str, checks: list[str] | None = None):
 def test_the_named_check_catches_it_and_it_is_known_again(kind):
     report = report_on(f"{FILE}:{kind.__name__}")
     assert kind.caught_by in [finding.check.name for finding in report.failures]
-    like, expected = [bug.name for bug in report.most_like], KNOWN_AS[kind.__name__]
+    like, expected = [bug.name for bug in report.known_bugs], KNOWN_AS[kind.__name__]
     assert expected in like if expected else not like
 
 

@@ -13,20 +13,20 @@ from holdfast.audit.mutants import MUTANTS, Sound
 def test_a_bug_is_known_again_with_other_weights_and_observations(name):
     (mutant,) = (mutant for mutant in MUTANTS if mutant.name == name)
     report = audit(mutant.kind(seed=3), seed=3)
-    assert name in [bug.name for bug in report.most_like]
-    assert len(report.most_like) <= MOST
-    assert report.failures[0].check.name in {bug.check for bug in report.most_like}
+    assert name in [bug.name for bug in report.known_bugs]
+    assert len(report.known_bugs) <= MOST
+    assert report.failures[0].check.name in {bug.check for bug in report.known_bugs}
 
 
 def test_a_sound_policy_is_like_no_bug():
-    assert audit(Sound()).most_like == []
+    assert audit(Sound()).known_bugs == []
 
 
 def test_one_check_alone_tells_nothing():
     (mutant,) = (mutant for mutant in MUTANTS if mutant.name == "NeverResets")
     report = audit(mutant.kind(), checks=["reset_inside"])
     assert not report.sound
-    assert report.most_like == []
+    assert report.known_bugs == []
 
 
 def test_forms_that_a_policy_lacks_are_not_held_against_a_bug():
@@ -40,7 +40,7 @@ def test_forms_that_a_policy_lacks_are_not_held_against_a_bug():
 
     report = audit(StepsOnly())
     assert report.forms == ("stepping",)
-    assert "ResetsOnlyH" in [bug.name for bug in report.most_like]
+    assert "ResetsOnlyH" in [bug.name for bug in report.known_bugs]
 
 
 def test_overlap():

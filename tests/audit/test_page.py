@@ -52,7 +52,7 @@ def test_a_sound_policy_has_no_forbidden_cell(reports, pages):
     assert 'class="forbidden"' not in pages[Sound].split('<div class="maps">', 1)[1]
     for what, form in reports[Sound].maps:
         assert cells(pages[Sound], "forbidden", what, form) == set()
-        assert len(cells(pages[Sound], "answers", what, form)) == 70  # 27 + 15 + 16 + 12, by hand from ENDS
+        assert len(cells(pages[Sound], "answers", what, form)) == 70  # 27 + 15 + 16 + 12, by hand from MAP_ENDS
 
 
 @pytest.mark.parametrize("what", ["changes", "gradients"])

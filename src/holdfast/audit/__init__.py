@@ -4,7 +4,7 @@ from holdfast.audit.audit import Report, audit
 from holdfast.audit.checks import CHECKS
 from holdfast.audit.findings import Check, Finding, Verdict
 from holdfast.audit.probe import UnusableError
-from holdfast.audit.sound import assert_sound, failures_in_words, likely_bugs
+from holdfast.audit.sound import assert_sound, failures_in_words
 from holdfast.audit.subject import DEVIATIONS, NotOfferedError, Outputs, State, Subject
 from holdfast.audit.target import subject_of
 
@@ -23,6 +23,5 @@ __all__ = [
     "assert_sound",
     "audit",
     "failures_in_words",
-    "likely_bugs",
     "subject_of",
 ]

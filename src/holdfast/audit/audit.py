@@ -15,13 +15,15 @@ import torch
 from holdfast.audit.checks import CHECKS
 from holdfast.audit.dependence import DependencyMap
 from holdfast.audit.examination import Examination
-from holdfast.audit.findings import Check, Finding, Tally, Verdict, judged
+from holdfast.audit.findings import Check, Finding, Judgement, Tally, Verdict, judged
 from holdfast.audit.likeness import KnownBug, most_like
 from holdfast.audit.probe import ACTING, SEQUENCE, STEPPING, UnusableError
 from holdfast.audit.subject import DEVIATIONS, NotOfferedError, Subject
 from holdfast.audit.waking import left_as_it_was, wake
 from holdfast.config.nearest import did_you_mean
 from holdfast.errors import HoldfastError, SettingsError, first_line, place_of
+
+RAISED = {"": 1.0}  # broken as a whole, in no form in particular
 
 
 @dataclass(frozen=True)
@@ -40,17 +42,34 @@ class Report:
     def failures(self) -> list[Finding]:
         """The most telling first: what others may be the echo of, then what the likely bug is known by."""
         found = [finding for finding in self.findings if finding.verdict == Verdict.FAIL]
-        likely = {bug.check for bug in self.most_like}
+        likely = {bug.check for bug in self.known_bugs}
         return sorted(found, key=lambda finding: (not finding.check.root, finding.check.name not in likely))
 
     @cached_property
-    def most_like(self) -> list[KnownBug]:
-        """Known bugs that fail as this policy does."""
+    def known_bugs(self) -> list[KnownBug]:
+        """Those that fail as this policy does."""
         return most_like(self.findings, self.forms)
 
     @property
     def sound(self) -> bool:
         return not self.failures
+
+    @property
+    def verdict(self) -> str:
+        found = self.counts()
+        if self.sound and found["not run"] > found["pass"]:
+            return "nothing failed, but most checks could not look"
+        return "sound" if self.sound else "NOT SOUND"
+
+    @property
+    def remarks(self) -> list[str]:
+        """Sentences that belong to the verdict, if any do."""
+        remarks = []
+        if self.declared:
+            remarks.append(f"Declared: {', '.join(sorted(self.declared))}.")
+        if SEQUENCE not in self.forms:
+            remarks.append("It was not seen learning: it has no form for sequences.")
+        return [*remarks, f"Note: {self.note}."] if self.note else remarks
 
     def counts(self) -> dict[str, int]:
         return {verdict.value: sum(f.verdict == verdict for f in self.findings) for verdict in Verdict}
@@ -64,7 +83,7 @@ class Report:
             "forms": list(self.forms),
             "note": self.note,
             "counts": self.counts(),
-            "most_like": [{"name": bug.name, "what": bug.what, "seen": bug.seen} for bug in self.most_like],
+            "known_bugs": [{"name": bug.name, "what": bug.what, "seen": bug.seen} for bug in self.known_bugs],
             "findings": [finding.to_json() for finding in self.findings],
         }
 
@@ -75,22 +94,32 @@ def audit(
     seed: int = 0,
     quick: bool = False,
     on_check: Callable[[str], None] | None = None,
+    declared: Iterable[str] = (),
 ) -> Report:
-    """Judge a subject. checks: names of those to run; all by default, or with `quick` those that matter most."""
+    """Judge a subject. checks: names of those to run; all by default, or with `quick` those that matter most.
+
+    declared: what it does on purpose, besides what it declares itself.
+    """
     began = time.perf_counter()
-    unknown = sorted(subject.declared - DEVIATIONS.keys())
-    if unknown:
-        raise SettingsError(f"{unknown[0]} is no deviation that can be declared. There are: {', '.join(DEVIATIONS)}.")
+    on_purpose = check_declared(subject.declared | frozenset(declared))
     # An audit before training must not change the run.
-    with torch.random.fork_rng(devices=[]), left_as_it_was(subject.module), one_thread():
-        examination, note = _opened(subject, seed)
+    with torch.random.fork_rng(devices=[]), left_as_it_was(subject), one_thread():
+        examination, note = _opened(subject, seed, on_purpose)
         findings = []
         for check in chosen_checks(checks, quick):
             if on_check is not None:
                 on_check(check.name)
             findings.append(run_check(check, examination))
     forms, seconds = tuple(examination.probe.forms), time.perf_counter() - began
-    return Report(subject.name, tuple(findings), subject.declared, seconds, forms, note, examination.maps)
+    return Report(subject.name, tuple(findings), on_purpose, seconds, forms, note, examination.maps)
+
+
+def check_declared(names: frozenset[str]) -> frozenset[str]:
+    """Refuses what is no deviation."""
+    unknown = sorted(names - DEVIATIONS.keys())
+    if unknown:
+        raise SettingsError(f"{unknown[0]} is no deviation that can be declared. There are: {', '.join(DEVIATIONS)}.")
+    return names
 
 
 @contextmanager
@@ -108,7 +137,9 @@ def chosen_checks(names: Iterable[str] | None = None, quick: bool = False) -> li
     if names is None:
         return [check for check in CHECKS if check.quick or not quick]
     by_name = {check.name: check for check in CHECKS}
-    wanted = list(names)
+    wanted = list(dict.fromkeys(names))
+    if not wanted:
+        raise SettingsError("no check is named, so nothing would be looked at. `holdfast audit --checks` lists them.")
     unknown = [name for name in wanted if name not in by_name]
     if unknown:
         hint = did_you_mean(unknown[0], by_name)
@@ -119,22 +150,24 @@ def chosen_checks(names: Iterable[str] | None = None, quick: bool = False) -> li
 def run_check(check: Check, examination: Examination) -> Finding:
     """One check. A subject that raises in the middle of it is at fault, and so is its finding."""
     began = time.perf_counter()
-    subject, tally, form = examination.subject, Tally(), ""
+    subject, tally = examination.subject, Tally()
     try:
         check.run(examination, tally)
-        verdict, evidence, form = judged(check, tally, subject.declared)
+        found = judged(check, tally, examination.excuses(check))
     except NotOfferedError as reason:
-        verdict, evidence = Verdict.NOT_RUN, str(reason)
+        found = Judgement(Verdict.NOT_RUN, str(reason))
         if tally.broken:
-            verdict, evidence, form = judged(check, tally, subject.declared)
+            found = judged(check, tally, examination.excuses(check))
     except UnusableError as error:
-        verdict, evidence = Verdict.FAIL, str(error)
-    except Exception as error:
+        found = Judgement(Verdict.FAIL, str(error), broken_shares=RAISED)
+    except (Exception, SystemExit) as error:
         if isinstance(error, HoldfastError) or _is_ours(error):
             raise
-        verdict, evidence = Verdict.FAIL, f"it raised {type(error).__name__}: {first_line(error)}{place_of(error)}"
-    where = subject.where(_method(check, form)) if verdict == Verdict.FAIL else ""
-    return Finding(check, verdict, evidence, where, time.perf_counter() - began, tally.broken_shares())
+        said = f"it raised {type(error).__name__}: {first_line(error)}{place_of(error)}"
+        found = Judgement(Verdict.FAIL, said, broken_shares=RAISED)
+    where = subject.where(_method(check, found.form)) if found.verdict == Verdict.FAIL else ""
+    seconds = time.perf_counter() - began
+    return Finding(check, found.verdict, found.evidence, where, seconds, found.broken_shares)
 
 
 def _method(check: Check, form: str) -> str:
@@ -143,10 +176,10 @@ def _method(check: Check, form: str) -> str:
     return by_form.get(form, check.look_at) if check.look_at in by_form.values() else check.look_at
 
 
-def _opened(subject: Subject, seed: int) -> tuple[Examination, str]:
+def _opened(subject: Subject, seed: int, declared: frozenset[str]) -> tuple[Examination, str]:
     """A first run of every form, and a policy that answers. What fails here cannot be audited at all."""
     try:
-        examination = Examination(subject, seed)
+        examination = Examination(subject, seed, declared)
         with torch.no_grad():
             for B in (3, 5):
                 examination.probe.check_state(subject.initial_state(B), B, "initial_state")
@@ -154,12 +187,12 @@ def _opened(subject: Subject, seed: int) -> tuple[Examination, str]:
         return examination, wake(examination.probe)
     except HoldfastError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         said = f"{type(error).__name__}: {first_line(error)}{place_of(error)}"
         raise UnusableError(f"{subject.name} cannot be run: {said}") from error
 
 
-def _is_ours(error: Exception) -> bool:
+def _is_ours(error: BaseException) -> bool:
     """Raised by the auditor's own code: then it is no finding about the subject."""
     frames = traceback.extract_tb(error.__traceback__)
     here = Path(__file__).parent

@@ -34,6 +34,20 @@ class DependencyMap:
         return same_episode & self.same_slot & not_earlier[:, None, :, None]
 
     @property
+    def across_a_start(self) -> Tensor:
+        """The same slot, not earlier, and an episode began in between."""
+        T, B = self.first.shape
+        not_earlier = torch.arange(T + 1)[:, None] <= torch.arange(T)[None, :]
+        return self.same_slot & ~self.allowed & not_earlier[:, None, :, None].expand(T + 1, B, T, B)
+
+    @property
+    def from_the_start(self) -> Tensor:
+        """What the start state may move."""
+        cells = self.allowed.clone()
+        cells[1:] = False
+        return cells
+
+    @property
     def same_slot(self) -> Tensor:
         T, B = self.first.shape
         return torch.eye(B, dtype=torch.bool)[None, :, None, :].expand(T + 1, B, T, B)

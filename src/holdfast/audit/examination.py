@@ -9,18 +9,20 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from holdfast.audit.dependence import DependencyMap, map_of_changes, map_of_gradients
-from holdfast.audit.findings import SAME, Tally
-from holdfast.audit.probe import Probe, differences, state_differences
+from holdfast.audit.findings import SAME, Check, Tally
+from holdfast.audit.probe import SEQUENCE, Probe, differences, state_differences
 from holdfast.audit.subject import ACTIONS, NotOfferedError, State, Subject
 
 
 class Examination:
-    def __init__(self, subject: Subject, seed: int = 0):
+    def __init__(self, subject: Subject, seed: int = 0, declared: frozenset[str] | None = None):
         self.subject = subject
+        self.declared = subject.declared if declared is None else declared
         self.probe = Probe(subject, seed)
         inside = subject.module.modules() if subject.module is not None else ()
         self._modes = [(module, module.training) for module in inside]
@@ -85,7 +87,15 @@ class Examination:
     @property
     def learning_resets(self) -> bool:
         """Whether what learning does after an episode end is to be judged."""
-        return "learning_without_resets" not in self.subject.declared
+        return "learning_without_resets" not in self.declared
+
+    def excuses(self, check: Check) -> frozenset[str]:
+        """What is declared, without what is not so: a start state that moves sequences is used, well or badly."""
+        if "zero_start_states" not in self.declared.intersection(check.excused_by) or SEQUENCE not in self.probe.forms:
+            return self.declared
+        found = self.changes(SEQUENCE)
+        moved, _, _ = found.largest(found.from_the_start)
+        return self.declared - {"zero_start_states"} if moved > SAME else self.declared
 
     def has_layers(self, leaf: Tensor) -> bool:
         """Whether the first axis of a tensor of the state is layers."""
@@ -124,7 +134,12 @@ class Examination:
 
     def kept_tensors(self) -> list[tuple[str, Tensor]]:
         """Every tensor that can be reached from the policy, by the way to it, other than its weights."""
-        return [(name, x) for name, x in _tensors_in(self.subject, "", set()) if not isinstance(x, nn.Parameter)]
+        found = _things_in(self.subject, "", set())
+        return [(name, x) for name, x in found if isinstance(x, Tensor) and not isinstance(x, nn.Parameter)]
+
+    def kept_size(self) -> int:
+        """Bytes of tensors and arrays that can be reached from the policy, and one for each entry of a list or dict."""
+        return sum(_size(thing) for _, thing in _things_in(self.subject, "", set()))
 
     def weights(self) -> dict[str, Tensor]:
         """Parameters and buffers, without those buffers that only hold memory."""
@@ -143,23 +158,43 @@ class Examination:
         return {name: x for name, x in copies().items() if name in before and torch.equal(x, before[name])}
 
 
-def _tensors_in(thing: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
-    """Walks attributes, mappings and sequences, each object once."""
-    if id(thing) in seen or isinstance(thing, str | bytes | int | float | type(None) | type | torch.dtype | ModuleType):
+ATOMS = (str, bytes, int, float, type(None), type, torch.dtype, ModuleType)
+
+
+def _things_in(thing: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    """Tensors, arrays and containers, each once, by the way to it: walks attributes, mappings and sequences."""
+    if id(thing) in seen or isinstance(thing, ATOMS):
         return
     seen.add(id(thing))
-    if isinstance(thing, Tensor):
+    if isinstance(thing, Tensor | np.ndarray):
         yield name or "tensor", thing
     elif isinstance(thing, dict):
+        yield name, thing
         for key, value in list(thing.items()):
-            yield from _tensors_in(value, f"{name}[{key!r}]", seen)
+            yield from _things_in(value, f"{name}[{key!r}]", seen)
     elif isinstance(thing, list | tuple | set | frozenset | deque):
+        yield name, thing
         for i, value in enumerate(thing):
-            yield from _tensors_in(value, f"{name}[{i}]", seen)
+            yield from _things_in(value, f"{name}[{i}]", seen)
     elif hasattr(thing, "__dict__"):
+        computed = _computed_weights(thing) if isinstance(thing, nn.Module) else set()
         for key, value in list(vars(thing).items()):
             if key in ("_parameters", "_buffers", "_modules"):  # found under the names people know
                 for inner, held in list(value.items()):
-                    yield from _tensors_in(held, f"{name}.{inner}".lstrip("."), seen)
-            else:
-                yield from _tensors_in(value, f"{name}.{key}".lstrip("."), seen)
+                    yield from _things_in(held, f"{name}.{inner}".lstrip("."), seen)
+            elif key not in computed:
+                yield from _things_in(value, f"{name}.{key}".lstrip("."), seen)
+
+
+def _computed_weights(module: nn.Module) -> set[str]:
+    """Weights that weight_norm and spectral_norm compute from others in every call, and leave on the module."""
+    return {name.rpartition("_")[0] for name in module._parameters if name.endswith(("_g", "_orig"))}
+
+
+def _size(thing: Any) -> int:
+    if isinstance(thing, Tensor):
+        return thing.numel() * thing.element_size()
+    if isinstance(thing, np.ndarray):
+        return thing.nbytes
+    bounded = isinstance(thing, deque) and thing.maxlen is not None
+    return 0 if bounded else len(thing)

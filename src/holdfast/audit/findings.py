@@ -48,6 +48,7 @@ class Tally:
     smallest: float | None = None
     looked_at: Counter[str] = field(default_factory=Counter)  # how often, by form
     broken: list[tuple[str, float, str]] = field(default_factory=list)  # form, size, what happened
+    remark: str = ""  # what could not be looked at, beside what was
 
     def still(self, form: str, size: float, said: str, limit: float = SAME) -> None:
         """This must not have moved."""
@@ -73,11 +74,6 @@ class Tally:
     def measured(self) -> int:
         return self.looked_at.total()
 
-    def broken_shares(self) -> dict[str, float]:
-        """Of what was looked at in a form, how much was broken."""
-        broken = Counter(form for form, _, _ in self.broken)
-        return {form: number / self.looked_at[form] for form, number in broken.items()}
-
     def figures(self) -> str:
         """For a check that passed."""
         parts = []
@@ -85,7 +81,7 @@ class Tally:
             parts.append(f"nothing moved by more than {self.largest:.1e}" if self.largest else "nothing moved")
         if self.smallest is not None:
             parts.append(f"what should move moved by {self.smallest:.1e} or more")
-        return f"{'; '.join(parts) or 'held'} ({self.measured} looked at)"
+        return f"{'; '.join(parts) or 'held'} ({self.measured} looked at){self.remark and '; ' + self.remark}"
 
 
 @dataclass(frozen=True)
@@ -110,18 +106,28 @@ class Finding:
         }
 
 
-def judged(check: Check, tally: Tally, declared: frozenset[str]) -> tuple[Verdict, str, str]:
-    """Verdict, evidence and the form it shows in, out of what was measured."""
+@dataclass(frozen=True)
+class Judgement:
+    """What was measured, judged. form: the one that the evidence is from."""
+
+    verdict: Verdict
+    evidence: str
+    form: str = ""
+    broken_shares: Mapping[str, float] = field(default_factory=dict)
+
+
+def judged(check: Check, tally: Tally, declared: frozenset[str]) -> Judgement:
     if not tally.measured:
-        return Verdict.NOT_RUN, "there was nothing to measure", ""
+        return Judgement(Verdict.NOT_RUN, "there was nothing to measure")
     if not tally.broken:
-        return Verdict.PASS, tally.figures(), ""
+        return Judgement(Verdict.PASS, tally.figures())
     not_meant = [entry for entry in tally.broken if not _excused(check, entry[0], declared)]
     form, _, said = max(not_meant or tally.broken, key=lambda entry: entry[1])
     if not not_meant:
-        return Verdict.DECLARED, said, form
+        return Judgement(Verdict.DECLARED, said, form)
     more = len(not_meant) - 1
-    return Verdict.FAIL, said + (f" (and {more} more)" if more else ""), form
+    shares = {form: n / tally.looked_at[form] for form, n in Counter(form for form, _, _ in not_meant).items()}
+    return Judgement(Verdict.FAIL, said + (f" (and {more} more)" if more else ""), form, shares)
 
 
 def _excused(check: Check, form: str, declared: frozenset[str]) -> bool:

@@ -31,6 +31,10 @@ class KnownBug:
     check: str  # the check that is there for it
     pattern: Pattern
 
+    @property
+    def checks(self) -> set[str]:
+        return {check for check, _ in self.pattern}
+
 
 def most_like(findings: Iterable[Finding], forms: Iterable[str]) -> list[KnownBug]:
     """The known bugs that fail as this policy does, the best match first; none if it fails like none of them.
@@ -38,20 +42,22 @@ def most_like(findings: Iterable[Finding], forms: Iterable[str]) -> list[KnownBu
     Compared is what could be seen: checks that ran, in the forms that the policy has.
     """
     judged = [finding for finding in findings if finding.verdict in (Verdict.PASS, Verdict.FAIL)]
-    checks, lacking = {finding.check.name for finding in judged}, {STEPPING, SEQUENCE, ACTING} - set(forms)
-    found = pattern_of(judged)
-    likeness = [
-        (
-            overlap(
-                found, {at: share for at, share in bug.pattern.items() if at[0] in checks and at[1] not in lacking}
-            ),
-            bug,
-        )
+    ran, failed = {f.check.name for f in judged}, {f.check.name for f in judged if f.verdict == Verdict.FAIL}
+    found, lacking = pattern_of(judged), {STEPPING, SEQUENCE, ACTING} - set(forms)
+    alike = [
+        (overlap(found, {at: share for at, share in bug.pattern.items() if at[0] in ran and at[1] not in lacking}), bug)
         for bug in known_bugs()
+        if bug.check in failed and len(bug.checks & ran) >= min(2, len(bug.checks))  # little would match by chance
     ]
-    best = max(alike for alike, _ in likeness)
-    close = sorted((entry for entry in likeness if entry[0] >= best - AS_GOOD), key=lambda entry: -entry[0])
+    best = max((likeness for likeness, _ in alike), default=0.0)
+    close = sorted((entry for entry in alike if entry[0] >= best - AS_GOOD), key=lambda entry: -entry[0])
     return [bug for _, bug in close] if best >= ALIKE and len(close) <= MOST else []
+
+
+def in_words(bugs: Iterable[KnownBug]) -> str:
+    """What to look for first; '' if nothing is known to fail so."""
+    lines = [f"  {bug.name}: {bug.what}" + (f" Seen in {bug.seen}." if bug.seen else "") for bug in bugs]
+    return "\n".join(["Known bugs that fail like this:", *lines]) if lines else ""
 
 
 def pattern_of(findings: Iterable[Finding]) -> Pattern:

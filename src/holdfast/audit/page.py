@@ -175,12 +175,10 @@ def limit_of(kind: str, found: DependencyMap) -> float:
 
 def on_purpose(found: DependencyMap, declared: frozenset[str]) -> Tensor:
     """[1 + T, B, T, B]: cells that reach over an episode start of their slot, where the policy declares that it does so."""
-    T = len(found.first)
     learning_only = "learning_without_resets" in declared and found.form == SEQUENCE
     if "lifetime_memory" not in declared and not learning_only:
         return torch.zeros_like(found.allowed)
-    earlier = torch.arange(T + 1)[:, None] <= torch.arange(T)[None, :]
-    return found.same_slot & ~found.allowed & earlier[:, None, :, None]
+    return found.across_a_start
 
 
 def kinds_of_cells(kind: str, found: DependencyMap, declared: frozenset[str]) -> dict[str, Tensor]:

@@ -39,6 +39,11 @@ class Script:
     def with_first(self, first: Tensor) -> Script:
         return replace(self, first=first)
 
+    def copy(self) -> Script:
+        """Tensors of its own. Gradients reach those it was copied from."""
+        start = tuple(leaf.clone() for leaf in self.start)
+        return replace(self, obs=self.obs.clone(), first=self.first.clone(), start=start)
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -56,8 +61,12 @@ class Probe:
         self.seed = seed
         self.generator = torch.Generator().manual_seed(seed)
         self.pool = subject.observations(POOL, self.generator)
+        if not isinstance(self.pool, Tensor):
+            raise UnusableError(f"observations gave {type(self.pool).__name__}: a tensor [N, ...] is needed.")
         if len(self.pool) != POOL:
             raise UnusableError(f"observations({POOL}) gave {len(self.pool)}: they have to be [{POOL}, ...].")
+        if bool((self.pool == self.pool[:1]).all()):
+            raise UnusableError(f"observations({POOL}) are all alike, so nothing could be seen to answer to them.")
         self._drawn = 0
 
     # ------------------------------------------------------------------------------------------------- scripts
@@ -136,25 +145,31 @@ class Probe:
         if form not in self.forms:
             self.run(form, self.script(blank=True))
 
-    def run(self, form: str, script: Script, actions: Tensor | None = None, draw: int = 0) -> Trace:
-        """Show the script in this form. actions: those to score; sequences score what stepping takes if left out."""
+    def run(
+        self, form: str, script: Script, actions: Tensor | None = None, draw: int = 0, copies: bool = True
+    ) -> Trace:
+        """Show the script in this form. actions: those to score; sequences score what stepping takes if left out.
+
+        The policy is handed copies, so that one that writes into them spoils nothing of what is shown next.
+        """
         if form == SEQUENCE and actions is None:
             actions = self.run(STEPPING, script).outputs.get(ACTIONS)
             actions = None if actions is None else actions.detach()
         seed_draws(self.seed * 1000 + draw)
-        match form:
-            case "stepping":
-                trace = self._step_through(script)
-            case "sequence":
-                trace = self._all_at_once(script, actions)
-            case _:
-                trace = self._act_through(script)
+        shown = script.copy() if copies else script
+        if form == STEPPING:
+            trace = self._step_through(shown)
+        elif form == SEQUENCE:
+            trace = self._all_at_once(shown, actions)
+        else:
+            trace = self._act_through(shown)
         if form == SEQUENCE and actions is not None:
             trace = Trace({**trace.outputs, ACTIONS: actions}, trace.final)
         self._check_outputs(form, trace.outputs, *script.first.shape)
         return trace
 
     def _check_outputs(self, form: str, outputs: Outputs, T: int, B: int) -> None:
+        check_names(outputs, form)
         for name, output in outputs.items():
             if output.shape[:2] != (T, B):
                 raise UnusableError(
@@ -182,15 +197,16 @@ class Probe:
         state, steps = script.start, []
         for obs, first in zip(script.obs, script.first, strict=True):
             outputs, state = self.subject.step(obs, state, first)
-            if not isinstance(outputs, dict):
-                raise UnusableError(f"step gave outputs of type {type(outputs).__name__}: a dict of tensors is needed.")
             self.check_state(state, len(obs), "step")
             steps.append(outputs)
         return Trace(stacked(steps), state)
 
     def _all_at_once(self, script: Script, actions: Tensor | None) -> Trace:
         if not script.ended_by:
-            return Trace(*self.subject.sequence(script.obs, script.start, script.first, actions))
+            outputs, final = self.subject.sequence(script.obs, script.start, script.first, actions)
+            if final != ():
+                self.check_state(final, script.first.shape[1], "sequence")
+            return Trace(outputs, final)
         if actions is None:
             raise NotOfferedError("it takes no actions, so there is nothing to score")
         return Trace(self.subject.score(script.obs, *flags(script), script.start, actions), ())
@@ -201,6 +217,8 @@ class Probe:
         return self._act_on(script)
 
     def _act_through(self, script: Script) -> Trace:
+        if type(self.subject).act is Subject.act:
+            raise NotOfferedError("the caller keeps its state")
         self.subject.set_memory(script.start)
         return self._act_on(script)
 
@@ -210,7 +228,7 @@ class Probe:
         steps = []
         for t, obs in enumerate(script.obs):
             steps.append(self.subject.act(obs, terminated[t], truncated[t], slots))
-        return Trace(stacked(steps), self.subject.get_memory())
+        return Trace(stacked(steps), self.check_state(self.subject.get_memory(), len(slots), "get_memory"))
 
 
 def seed_draws(seed: int) -> None:
@@ -227,7 +245,18 @@ def flags(script: Script) -> tuple[Tensor, Tensor]:
     return (none, script.first) if script.ended_by == "truncated" else (script.first, none)
 
 
+def check_names(outputs: Outputs, source: str) -> None:
+    if not isinstance(outputs, dict) or not all(isinstance(y, Tensor) for y in outputs.values()):
+        raise UnusableError(f"{source} gave outputs of type {type(outputs).__name__}: a dict of tensors is needed.")
+
+
 def stacked(steps: list[Outputs]) -> Outputs:
+    """Outputs of single steps with the steps in front."""
+    for outputs in steps:
+        check_names(outputs, "a step")
+        if outputs.keys() != steps[0].keys():
+            one, other = (", ".join(sorted(names)) for names in (steps[0], outputs))
+            raise UnusableError(f"a step gave {one}, and another one {other}: names have to be the same at every step.")
     return {name: torch.stack([step[name] for step in steps]) for name in steps[0]}
 
 

@@ -9,6 +9,7 @@ from torch import nn
 
 from holdfast.audit.audit import Report, audit
 from holdfast.audit.findings import Verdict
+from holdfast.audit.likeness import in_words
 from holdfast.audit.subject import Subject
 from holdfast.audit.target import find_subject, giving_the_hint, refuse_words
 from holdfast.errors import SettingsError
@@ -28,9 +29,8 @@ def assert_sound(
     to `holdfast audit`. checks: these only, and each of them has to be able to run.
     """
     subject = _subject(policy, words, seed)
-    subject.declared = subject.declared | frozenset(declared)
     with giving_the_hint(subject):
-        report = audit(subject, checks, seed)
+        report = audit(subject, checks, seed, declared=declared)
     if not report.sound:
         raise AssertionError(failures_in_words(report))
     not_run = [finding for finding in report.findings if finding.verdict == Verdict.NOT_RUN]
@@ -71,12 +71,4 @@ def failures_in_words(report: Report) -> str:
     for finding in report.failures:
         where = f" Look at {finding.where}." if finding.where else ""
         blocks.append(f"{finding.check.name}: {finding.evidence}.\n  {finding.check.mend}{where}")
-    if report.most_like:
-        blocks.append(likely_bugs(report))
-    return "\n".join(blocks)
-
-
-def likely_bugs(report: Report) -> str:
-    """What to look for first."""
-    lines = [f"  {bug.name}: {bug.what}" + (f" Seen in {bug.seen}." if bug.seen else "") for bug in report.most_like]
-    return "\n".join(["Known bugs that fail like this:", *lines])
+    return "\n".join([*blocks, *([known] if (known := in_words(report.known_bugs)) else [])])

@@ -41,9 +41,8 @@ class Subject:
     module: nn.Module | None = None
     slot_axis = 1  # [layers, slots, hidden]
     layered = True  # with slots on axis 1, axis 0 is layers; False for a window of steps and its like
-    no_gradient: tuple[
-        int, ...
-    ] = ()  # numbers of tensors of the state that only select (masks), so by which none flows
+    # numbers of tensors of the state that only select (masks), so by which no gradient flows
+    no_gradient: tuple[int, ...] = ()
     declared: frozenset[str] = frozenset()
     hint = ""  # what to say besides, if it cannot be run
 
@@ -92,19 +91,19 @@ class Subject:
 
     def get_memory(self) -> State:
         """A copy of what is kept of every slot, as `initial_state` has it: slots on axis `slot_axis`."""
-        raise NotOfferedError("the caller keeps its state")
+        raise NotOfferedError("it has no get_memory")
 
     def set_memory(self, memory: State) -> None:
         """Takes over a copy of a state as `get_memory` gives it. The number of slots may differ from call to call."""
-        raise NotOfferedError("the caller keeps its state")
+        raise NotOfferedError("it has no set_memory")
 
     def reset_memory(self) -> None:
         """Makes the memory of every slot blank: acting goes on as from `initial_state`."""
-        raise NotOfferedError("the caller keeps its state")
+        raise NotOfferedError("it has no reset_memory")
 
     def reset_slots(self, slots: Tensor) -> None:
         """Makes the memory of these slots [n] blank (whole numbers, each below the number of slots), and of no other."""
-        raise NotOfferedError("the caller keeps its state")
+        raise NotOfferedError("it has no reset_slots")
 
     def rebuild(self) -> Subject:
         """The same policy made anew, with other weights, to load a checkpoint into."""

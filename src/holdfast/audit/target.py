@@ -18,7 +18,7 @@ from holdfast.audit.subject import Subject
 from holdfast.config import load_settings
 from holdfast.config.settings import Settings
 from holdfast.envs import describe
-from holdfast.errors import SettingsError, place_of
+from holdfast.errors import SettingsError, first_line, place_of
 from holdfast.policies import MettaAgent, Policy
 from holdfast.policies.registry import load_file
 
@@ -82,7 +82,9 @@ def _of_file(target: str, file: str, name: str, words: Sequence[str], seed: int)
     try:
         subject = found() if callable(found) and not isinstance(found, Subject) else found
     except (Exception, SystemExit) as error:
-        raise SettingsError(f"{target}: cannot be made: {type(error).__name__}: {error}{place_of(error)}") from error
+        raise SettingsError(
+            f"{target}: cannot be made: {type(error).__name__}: {first_line(error)}{place_of(error)}"
+        ) from error
     if not isinstance(subject, Subject):
         kind = type(subject).__name__
         what = "there is nothing of that name" if found is None else f"{kind} is no policy the auditor knows"

@@ -7,55 +7,82 @@ are drawn anew and larger, until it does. Whoever wakes a policy puts its weight
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from holdfast.audit.findings import SAME
 from holdfast.audit.probe import STEPPING, Probe, UnusableError, differences
-from holdfast.audit.subject import ACTIONS
+from holdfast.audit.subject import ACTIONS, Subject
 
 LOUD = 1e-2  # a thousand times what counts as a movement
 GAINS = (1.5, 2.0, 2.5, 3.0, 4.0)
 
 
 @contextmanager
-def left_as_it_was(module: nn.Module | None) -> Iterator[None]:
-    """Afterwards weights, statistics and modes are what they were."""
-    if module is None:
-        yield
-        return
-    tensors = [(x, x.detach().clone()) for x in (*module.parameters(), *module.buffers())]
-    modes = [(inner, inner.training) for inner in module.modules()]
+def left_as_it_was(subject: Subject) -> Iterator[None]:
+    """Afterwards weights, statistics, modes and the memory that the policy keeps are what they were."""
+    modules = [] if subject.module is None else list(subject.module.modules())
+    tensors = [(x, x.detach().clone()) for module in modules for x in _own_tensors(module)]
+    modes = [(module, module.training) for module in modules]
+    memory = None
+    with suppress(Exception):  # it keeps none, or cannot say; what is wrong with that, checks will find
+        memory = tuple(leaf.detach().clone() for leaf in subject.get_memory())
     try:
         yield
     finally:
+        if memory:
+            with suppress(Exception):
+                subject.set_memory(memory)
         with torch.no_grad():
             for tensor, kept in tensors:
                 if tensor.shape == kept.shape:  # a table of memory may have grown
                     tensor.copy_(kept)
-        for inner, training in modes:
-            inner.training = training
+        for module, training in modes:
+            module.training = training
+
+
+def _own_tensors(module: nn.Module) -> Iterator[Tensor]:
+    yield from module.parameters(recurse=False)
+    yield from module.buffers(recurse=False)
 
 
 def wake(probe: Probe) -> str:
     """Draw larger weight matrices until every output answers. What was done, in words; '' if nothing had to be."""
     module, before = probe.subject.module, answers(probe)
-    if min(before.values()) >= LOUD or module is None:
-        return ""
     name = min(before, key=lambda name: before[name])
-    after: list[float] = []
+    if before[name] >= LOUD:
+        return ""
+    after = before if module is None else woken(probe, module)
+    loudest, quietest = max(after.values(), default=0.0), min(after.values(), default=0.0)
+    if 0 < loudest <= SAME:
+        more = "Set `module`, so that larger weights can be tried." if module is None else ""
+        raise UnusableError(
+            f"an observation moves no output by more than {loudest:.1e}: no leak would show. {more}".strip()
+        )
+    said = (
+        f"an observation moves {name} by {before[name]:.1e} only"
+        if module is None
+        else (
+            "weight matrices were drawn larger for the time of the audit, which is nothing against the policy: with its own "
+            f"an observation moved {name} by {before[name]:.1e}, too little to see a leak by; with these by {quietest:.1e}"
+        )
+    )
+    return said if quietest >= LOUD else f"{said}. That is little still: a leak a thousand times smaller would not show"
+
+
+def woken(probe: Probe, module: nn.Module) -> dict[str, float]:
+    """How much outputs move with the first matrices that are large enough, or else with the largest."""
+    after: dict[str, float] = {}
     for gain in GAINS:
         redraw(module, gain, probe.seed)
         # An output that nothing moves (a deviation that is a parameter) has nothing to leak either.
-        after = [size for size in answers(probe).values() if size > 0]
-        if after and min(after) >= LOUD:
+        after = {name: size for name, size in answers(probe).items() if size > 0}
+        if after and min(after.values()) >= LOUD:
             break
-    return (
-        f"weight matrices were drawn larger for the time of the audit, which is nothing against the policy: with its own "
-        f"an observation moved {name} by {before[name]:.1e}, too little to see a leak by; with these by {min(after, default=0.0):.1e}"
-    )
+    return after
 
 
 def answers(probe: Probe) -> dict[str, float]:

@@ -250,6 +250,10 @@ def audit(
             return
         if target is None:
             raise SettingsError("name what is to be audited: py_agent=fast, ./mine.py:MyPolicy or runs/first.")
+        if quick and only:
+            raise SettingsError("--quick and --only: give one of them; both say which checks to run.")
+        if explain_all and as_json:
+            raise SettingsError("--all and --json: give one of them; JSON holds every explanation.")
         if html is not None and (html.is_dir() or not html.absolute().parent.is_dir()):
             raise SettingsError(f"--html {html}: give the path of a file in a folder that exists.")
         from holdfast.cli.audit_command import audit_target

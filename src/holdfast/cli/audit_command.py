@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.cli.failures import BAD_SETTINGS
-from holdfast.errors import place_in
+from holdfast.errors import SettingsError, place_in
 
 if TYPE_CHECKING:
     from holdfast.audit import Report
+
+CLEAR = "\r\033[K"  # the line that progress is shown on
 
 
 @dataclass
@@ -41,16 +43,20 @@ def audit_target(
 ) -> Report:
     place = Place()
     show = sys.stderr.isatty() and not quiet
-    with giving_up_after(time_limit, place):
+    with giving_up_after(time_limit, place, CLEAR if show else ""):
         from holdfast.audit import audit
-        from holdfast.audit.audit import chosen_checks
+        from holdfast.audit.audit import check_declared, chosen_checks
         from holdfast.audit.target import find_subject, giving_the_hint
         from holdfast.cli.audit_run import subject_of_run
 
         chosen_checks(only)  # a misspelt name is said before the policy is made
+        check_declared(frozenset(declared))
         place.doing = f"making {target}"
-        subject = find_subject(target, words, seed) or subject_of_run(target, words, runs_dir, py_agent)
-        subject.declared = subject.declared | frozenset(declared)
+        subject = find_subject(target, words, seed)
+        if subject is None:
+            subject = subject_of_run(target, words, runs_dir, py_agent)
+        elif py_agent is not None:
+            raise SettingsError("--py-agent is for runs: it names the code of a policy that a run was trained with.")
         place.doing = "the first run of the policy"
         total = len(chosen_checks(only, quick))
         number = iter(range(1, total + 1))
@@ -58,25 +64,28 @@ def audit_target(
         def on_check(name: str) -> None:
             place.doing = name
             if show:
-                print(f"\r\033[K{next(number)}/{total} {name}", end="", file=sys.stderr, flush=True)
+                print(f"{CLEAR}{next(number)}/{total} {name}", end="", file=sys.stderr, flush=True)
 
         try:
             with giving_the_hint(subject):
-                return audit(subject, only, seed, quick, on_check)
+                return audit(subject, only, seed, quick, on_check, declared)
         finally:
             if show:
-                print("\r\033[K", end="", file=sys.stderr, flush=True)
+                print(CLEAR, end="", file=sys.stderr, flush=True)
 
 
 @contextmanager
-def giving_up_after(seconds: float, place: Place) -> Iterator[None]:
-    """Ends the process if this takes too long: code of a user's own may never come back, and cannot be interrupted."""
+def giving_up_after(seconds: float, place: Place, clear: str = "") -> Iterator[None]:
+    """Ends the process if this takes too long: code of a user's own may never come back, and cannot be interrupted.
+
+    clear: what takes the progress shown so far off the line.
+    """
     watched = threading.get_ident()
 
     def give_up() -> None:
         stack = [*traceback.walk_stack(sys._current_frames()[watched])]
         print(
-            f"not done after {seconds:g} s: gave up in {place.doing}{place_in(reversed(stack))}. "
+            f"{clear}not done after {seconds:g} s: gave up in {place.doing}{place_in(reversed(stack))}. "
             "--time-limit sets how long to wait.",
             file=sys.stderr,
         )

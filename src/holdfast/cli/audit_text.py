@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from holdfast.audit.sound import likely_bugs
+from holdfast.audit.likeness import in_words
 from holdfast.cli.tables import render, text_table
 
 if TYPE_CHECKING:
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from holdfast.audit.findings import Finding
 
 COLOURS = {"pass": "green", "FAIL": "bold red", "declared": "yellow", "not run": "dim"}
-
-
 EXPLAINED = 3  # one bug fails many checks; the rest is in the table, and with --all in full
 
 
@@ -26,14 +24,15 @@ def report_text(report: Report, explain_all: bool = False) -> str:
         table.add_row(finding.check.name, Text(finding.verdict, COLOURS[finding.verdict]), finding.evidence)
     failures = report.failures
     explained = failures if explain_all else failures[:EXPLAINED]
-    parts = [render(table), *(_advice(finding) for finding in explained)]
-    if len(failures) > len(explained):
-        parts.append(
-            f"{len(failures) - len(explained)} more failed, maybe of the same cause; --all explains them, too."
-        )
-    if report.most_like:
-        parts.append(likely_bugs(report))
-    return "\n\n".join([*parts, _closing(report)])
+    more = len(failures) - len(explained)
+    parts = [
+        render(table),
+        *(_advice(finding) for finding in explained),
+        f"{more} more failed, maybe of the same cause; --all explains them, too." if more else "",
+        in_words(report.known_bugs),
+        _closing(report),
+    ]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _advice(finding: Finding) -> str:
@@ -48,13 +47,6 @@ def _advice(finding: Finding) -> str:
 
 
 def _closing(report: Report) -> str:
-    found = report.counts()
-    counts = ", ".join(f"{number} {verdict}" for verdict, number in found.items() if number)
-    verdict = "sound" if report.sound else "NOT SOUND"
-    if report.sound and found["not run"] > found["pass"]:
-        verdict = "nothing failed, but most checks could not look"
-    on_purpose = f" Declared: {', '.join(sorted(report.declared))}." if report.declared else ""
-    if "sequence" not in report.forms:
-        on_purpose += " It was not seen learning: it has no form for sequences."
-    note = f"\nNote: {report.note}." if report.note else ""
-    return f"{report.name}: {verdict}. {counts} in {report.seconds:.0f} s.{on_purpose}{note}"
+    counts = ", ".join(f"{number} {verdict}" for verdict, number in report.counts().items() if number)
+    lines = [f"{report.name}: {report.verdict}. {counts} in {report.seconds:.0f} s.", *report.remarks]
+    return "\n".join(lines)

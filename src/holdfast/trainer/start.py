@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 from tensordict import TensorDict
 
-from holdfast.audit import audit, failures_in_words, likely_bugs, subject_of
+from holdfast.audit import audit, failures_in_words, subject_of
+from holdfast.audit.likeness import in_words
 from holdfast.checkpoint import load_checkpoint, newest_checkpoint
 from holdfast.config.settings import OwnPolicySettings, Settings
 from holdfast.errors import SettingsError
@@ -46,20 +47,24 @@ def audit_first(settings: Settings) -> None:
         return
     report = audit(subject_of(settings), quick=True, seed=settings.seed)
     if report.sound:
-        passed, seconds = report.counts()["pass"], report.seconds
+        counts = report.counts()
+        not_run = f", {counts['not run']} could not run" if counts["not run"] else ""
         say(
-            f"audit: {settings.policy.agent_word}: {passed} quick checks passed in {seconds:.0f} s; `holdfast audit` has more"
+            f"audit: {settings.policy.agent_word}: {counts['pass']} quick checks passed{not_run} in {report.seconds:.0f} s; "
+            "`holdfast audit` has more"
         )
     elif settings.audit == "warn":
         say(f"audit: {failures_in_words(report)}")
     else:
         found, others = report.failures[0], len(report.failures) - 1
         more = f" (and {others} more)" if others else ""
-        likely = f"{likely_bugs(report)}\n" if report.most_like else ""
-        raise SettingsError(
-            f"audit: {settings.policy.agent_word} fails {found.check.name}{more}: {found.evidence}.\n"
-            f"{found.check.mend}\n{likely}`holdfast audit` with the same words says more; audit=warn trains it all the same."
-        )
+        lines = [
+            f"audit: {settings.policy.agent_word} fails {found.check.name}{more}: {found.evidence}.",
+            found.check.mend,
+            in_words(report.known_bugs),
+            "`holdfast audit` with the same words says more; audit=warn trains it all the same.",
+        ]
+        raise SettingsError("\n".join(line for line in lines if line))
 
 
 def find_checkpoint(text: str, runs_dir: Path) -> Path:

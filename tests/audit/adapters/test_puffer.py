@@ -1,4 +1,4 @@
-"""PufferPolicy and MettaGridLSTM: state in a dict, and flags in it that most do not look at when they learn."""
+"""PufferPolicy and MettaGridLSTM: state in a dict, and no flags when learning unless asked for."""
 
 from types import SimpleNamespace
 
@@ -115,7 +115,7 @@ def test_learning_that_looks_at_the_flags_is_sound():
             y = torch.stack(outputs, 1)
             return self.actor(y).flatten(0, 1), self.critic(y).squeeze(-1)
 
-    assert failed(PufferPolicy(Resets(), obs_shape=(OBS,))) == set()
+    assert failed(PufferPolicy(Resets(), obs_shape=(OBS,), flags_while_learning=True)) == set()
 
 
 def test_broken_policies_fail_their_check_even_so():
@@ -137,8 +137,7 @@ def test_a_call_that_fails_is_named_with_the_shapes_handed_in():
             return super().forward(observations, state)
 
     said = (
-        r"StateWithoutALayer.forward\(observations \[4, 6, 3\], state: lstm_h \[1, 4, 6\], lstm_c \[1, 4, 6\], "
-        r"done \[4, 6\]\) raised"
+        r"StateWithoutALayer.forward\(observations \[4, 6, 3\], state: lstm_h \[1, 4, 6\], lstm_c \[1, 4, 6\]\) raised"
     )
     with pytest.raises(UnusableError, match=rf"{said} RuntimeError: .* at .*test_puffer\.py:\d+$"):
         audit(PufferPolicy(StateWithoutALayer(), obs_shape=(OBS,)))

@@ -23,15 +23,22 @@ class PufferPolicy(Subject):
     `holdfast audit mine.py:subject`. state is a dict whose lstm_h and lstm_c are replaced by each call: [B, hidden] for
     forward_eval, [1, B, hidden] for forward. Acting is audited as a careful caller does it: rows whose episode begins are
     zeroed before the call (PufferLib's own trainer zeroes all of them at the start of a rollout, and none at the end of an
-    episode). Learning finds the flags in state["done"], [B, T]. LSTMWrapper does not look there and runs through episode
-    ends. That is a finding; `--declare learning_without_resets` if it is meant.
+    episode). Learning is given no flags, as PufferLib's trainer gives none, so it runs through episode ends. That is a
+    finding; `--declare learning_without_resets` if it is meant. With `flags_while_learning` they are in state["done"],
+    [B, T], for a trainer of one's own that puts them there.
     """
 
     slot_axis = 0
 
     def __init__(
-        self, policy: Any, obs_shape: tuple[int, ...] | None = None, observations: Observe | None = None, name: str = ""
+        self,
+        policy: Any,
+        obs_shape: tuple[int, ...] | None = None,
+        observations: Observe | None = None,
+        name: str = "",
+        flags_while_learning: bool = False,
     ):
+        self.flags_while_learning = flags_while_learning
         self.policy = self.module = policy
         self._observe = observing(type(self).__name__, obs_shape, observations)
         self.name = name or type(policy).__name__
@@ -51,7 +58,8 @@ class PufferPolicy(Subject):
     def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
         T, B = first.shape
         kept = {key: self._to_learn(leaf) for key, leaf in zip(("lstm_h", "lstm_c"), state, strict=True)}
-        kept["done"] = first.transpose(0, 1)
+        if self.flags_while_learning:
+            kept["done"] = first.transpose(0, 1)
         logits, values = self._call(self.policy, "forward", obs.transpose(0, 1), kept)
         outputs = {"logits": joined(logits).unflatten(0, (B, T)), "value": values.reshape(B, T)}
         return {name: y.transpose(0, 1) for name, y in outputs.items()}, self._rows(kept)

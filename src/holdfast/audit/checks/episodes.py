@@ -10,7 +10,7 @@ from torch import Tensor
 from holdfast.audit.checks.register import Register
 from holdfast.audit.examination import Examination
 from holdfast.audit.findings import NO_GRADIENT, Tally
-from holdfast.audit.probe import ACTING, SEQUENCE, STEPPING, T, differences
+from holdfast.audit.probe import ACTING, SEQUENCE, STEPPING, T, UnusableError, differences
 from holdfast.audit.subject import ACTIONS, NotOfferedError
 
 CHECKS = Register()
@@ -20,10 +20,7 @@ COST = "Episodes run into each other: the policy acts on a past that is not its 
 
 def _crossing(e: Examination, form: str, slot: int, at: Tensor) -> Tensor:
     """Cells of one slot that reach over an episode start into these steps [T] of outputs."""
-    found = e.changes(form)
-    cells = found.same_slot & ~found.allowed
-    earlier = torch.arange(len(at) + 1)[:, None] <= torch.arange(len(at))[None, :]  # not the future: another check
-    cells = cells & earlier[:, None, :, None] & at[None, None, :, None]
+    cells = e.changes(form).across_a_start & at[None, None, :, None]
     only = torch.zeros_like(cells)
     only[:, slot] = cells[:, slot]
     return only
@@ -120,7 +117,6 @@ def every_part_of_the_state_is_reset(e: Examination, tally: Tally) -> None:
 )
 def integer_flags(e: Examination, tally: Tally) -> None:
     """Flags given as integers or floats mean the same as booleans."""
-    refused = ""
     with torch.no_grad():
         for form in e.probe.forms:
             script = e.probe.script(ends={0: [3], 1: [1], 2: [1, 4]})
@@ -130,12 +126,14 @@ def integer_flags(e: Examination, tally: Tally) -> None:
                 try:
                     outputs = e.probe.run(form, changed, usual.outputs.get(ACTIONS)).outputs
                 except Exception as error:  # refused aloud: no bug that trains in silence
-                    refused = f"flags that are not boolean are refused: {type(error).__name__}"
+                    if isinstance(error, UnusableError) and error.__cause__ is None:
+                        raise  # not refused: answered with something that is none
+                    tally.remark = f"{str(dtype)[6:]} flags are refused in {form}: {type(error).__name__}"
                     continue
                 size = float(differences(usual.outputs, outputs).max())
                 tally.still(form, size, f"{form}: outputs moved by {size:.2g} when flags came as {str(dtype)[6:]}")
-    if refused and not tally.measured:
-        raise NotOfferedError(refused)
+    if not tally.measured:
+        raise NotOfferedError(f"flags that are not boolean are refused: {tally.remark}")
 
 
 @CHECKS(
@@ -202,7 +200,11 @@ def _ended_by(e: Examination, tally: Tally, kind: str) -> None:
         other = replace(script, start=e.probe.any_state(3))
         actions = e.probe.run(STEPPING, script).outputs.get(ACTIONS)
         for form in (ACTING, SEQUENCE):
-            usual, changed = (e.probe.run(form, shown, actions).outputs for shown in (script, other))
+            try:
+                usual, changed = (e.probe.run(form, shown, actions).outputs for shown in (script, other))
+            except NotOfferedError as reason:
+                tally.remark = f"only acting was looked at: {reason}"
+                continue
             size = float(differences(usual, changed)[2:, 1].max())
             said = f"{form}: memory got through an episode that was {kind} and moved an output by {size:.2g}"
             tally.still(form, size, said)
@@ -237,6 +239,6 @@ def gradients_stop_at_a_reset(e: Examination, tally: Tally) -> None:
     for form in e.forms_with_gradients():
         found = e.gradients(form)
         most = e.largest_gradient(tally, form)
-        size, output, source = found.largest(found.same_slot & ~found.allowed)
+        size, output, source = found.largest(found.across_a_start)
         said = f"{form}: the gradient of {output} by {source} is {size:.2g}, across an episode start"
         tally.still(form, size, said, limit=NO_GRADIENT * most)

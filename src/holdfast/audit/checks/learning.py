@@ -62,10 +62,15 @@ def values_replay(e: Examination, tally: Tally) -> None:
 def entropy_is_that_of_the_policy(e: Examination, tally: Tally) -> None:
     """The entropy that learning uses is the same one step at a time, and fits the log-probs."""
     with torch.no_grad():
-        _, scored = _lived_and_scored(e)
+        lived, scored = _lived_and_scored(e)
         entropy, all_log_probs = scored.outputs.get("entropy"), scored.outputs.get("full_log_probs")
-        if entropy is None or all_log_probs is None:
-            raise NotOfferedError("scoring does not give both entropy and all log-probs")
+        if entropy is None:
+            raise NotOfferedError("scoring gives no entropy")
+        if "entropy" in lived.outputs:
+            size = float(differences(lived.outputs, scored.outputs, ("entropy",)).max())
+            tally.still(SEQUENCE, size, f"entropy scored again is {size:.2g} away from that of acting")
+        if all_log_probs is None:
+            raise NotOfferedError("scoring gives no log-probs of every choice that entropy could be compared with")
         probabilities = all_log_probs.double().exp()
         if not torch.allclose(probabilities.sum(-1), torch.ones((), dtype=torch.double), atol=1e-2):
             raise NotOfferedError("its actions are no single choice, so entropy cannot be summed over them")
@@ -77,6 +82,7 @@ def entropy_is_that_of_the_policy(e: Examination, tally: Tally) -> None:
     cost="Stored start states are damaged by the first epoch; every later epoch replays from the wrong memory.",
     mend="Do not write into the state you are given: clone before zero_() or index assignment.",
     look_at="sequence",
+    root=True,
 )
 def start_states_are_not_changed(e: Examination, tally: Tally) -> None:
     """Scoring leaves the start state, observations and flags it was given as they were."""
@@ -85,7 +91,7 @@ def start_states_are_not_changed(e: Examination, tally: Tally) -> None:
             script = e.probe.script(ends=AWKWARD_ENDS)
             given = (*script.start, script.obs, script.first)
             kept = [x.clone() for x in given]
-            e.probe.run(form, script)
+            e.probe.run(form, script, copies=False)
             changed = [i for i, (x, y) in enumerate(zip(given, kept, strict=True)) if not torch.equal(x, y)]
             names = [*(f"tensor {i} of the start state" for i in range(len(script.start))), "observations", "flags"]
             tally.holds(form, not changed, f"{form}: changed {', '.join(names[i] for i in changed)} in place")
@@ -157,7 +163,7 @@ def equal_calls_are_equal(e: Examination, tally: Tally) -> None:
 
 @CHECKS(
     cost="Acting in evaluation mode and learning in training mode (or the reverse) are two policies.",
-    mend="Leave out dropout and batch statistics in recurrent policies, or act and learn in the same mode.",
+    mend="Leave out dropout and batch statistics: sooner or later a recurrent policy acts in one mode and learns in the other.",
 )
 def both_modes_agree(e: Examination, tally: Tally) -> None:
     """train() and eval() give the same outputs."""

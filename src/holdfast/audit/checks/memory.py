@@ -5,18 +5,17 @@ from __future__ import annotations
 import contextlib
 
 import torch
-from torch import Tensor
 
 from holdfast.audit.checks.register import Register
 from holdfast.audit.examination import Examination
 from holdfast.audit.findings import Tally
-from holdfast.audit.probe import ACTING, STEPPING, Probe, differences, flags, stacked, state_differences
+from holdfast.audit.probe import ACTING, STEPPING, Probe, Script, differences, flags, stacked, state_differences
 from holdfast.audit.subject import NotOfferedError, Outputs
 
 CHECKS = Register()
 
 
-def _act(e: Examination, steps: int, B: int = 3, fresh: bool = True) -> list[dict[str, Tensor]]:
+def _act(e: Examination, steps: int, B: int = 3, fresh: bool = True) -> list[Outputs]:
     """Acting a few steps from any memory; what each put out."""
     script = e.probe.script(T=steps, B=B)
     if fresh:
@@ -60,7 +59,7 @@ def graphs_do_not_grow(e: Examination, tally: Tally) -> None:
     )
 
 
-def _graph_size(outputs: dict[str, Tensor]) -> int:
+def _graph_size(outputs: Outputs) -> int:
     waiting = [y.grad_fn for y in outputs.values() if y.grad_fn is not None]
     seen = set()
     while waiting:
@@ -78,15 +77,17 @@ def _graph_size(outputs: dict[str, Tensor]) -> int:
 )
 def memory_is_bounded(e: Examination, tally: Tally) -> None:
     """What a policy keeps does not grow with the number of steps."""
-    e.has_state()
-    e.probe.needs(ACTING)
+    form = ACTING if ACTING in e.probe.forms else STEPPING
     sizes = []
     with torch.no_grad():
         for steps in (4, 8, 8):
-            _act(e, steps, fresh=False)
-            sizes.append(sum(x.numel() * x.element_size() for _, x in e.kept_tensors()))
-    said = f"acting: what is kept grew from {sizes[1]:,} to {sizes[2]:,} bytes in 8 steps"
-    tally.holds(ACTING, sizes[2] <= sizes[1], said)
+            if form == ACTING:
+                _act(e, steps, fresh=False)
+            else:
+                e.probe.run(STEPPING, e.probe.script(T=steps, B=3))
+            sizes.append(e.kept_size())
+    said = f"{form}: what is kept grew from {sizes[1]:,} to {sizes[2]:,} (bytes, and entries of lists) in 8 steps"
+    tally.holds(form, sizes[2] <= sizes[1], said)
 
 
 @CHECKS(
@@ -136,6 +137,7 @@ def memory_is_handed_out_as_a_copy(e: Examination, tally: Tally) -> None:
     cost="A stored memory is overwritten by acting: what was to be restored later is gone.",
     mend="Copy what set_memory is given.",
     look_at="set_memory",
+    root=True,
 )
 def memory_is_taken_over_as_a_copy(e: Examination, tally: Tally) -> None:
     """What set_memory was given is not changed by acting, and changing it changes nothing."""
@@ -183,31 +185,30 @@ def looking_leaves_memory_alone(e: Examination, tally: Tally) -> None:
 )
 def looking_gives_the_value(e: Examination, tally: Tally) -> None:
     """A value that is only looked up is the one that acting puts out there."""
-    offered = False
     with torch.no_grad():
         for ends in ({}, {1: [0]}):
             script = e.probe.script(T=1, B=3, ends=ends)
-            obs, first, slots = script.obs[0], script.first[0], torch.arange(3)
-            terminated, truncated = (flag[0] for flag in flags(script))
-            with contextlib.suppress(NotOfferedError):
-                looked = e.subject.value(obs, script.start, first)
-                _same_value(tally, looked, e.subject.step(obs, script.start, first)[0], ends)
-                offered = True
-            with contextlib.suppress(NotOfferedError):
-                e.subject.set_memory(script.start)
-                looked = e.subject.look(obs, terminated, truncated, slots)
-                _same_value(tally, looked, e.subject.act(obs, terminated, truncated, slots), ends)
-                offered = True
-    if not offered:
-        raise NotOfferedError("it has no call that only looks up a value")
+            for form, pair in (("value", _value_and_step), ("looking", _look_and_act)):
+                with contextlib.suppress(NotOfferedError):
+                    looked, acted = pair(e, script)
+                    size = float(differences(stacked([looked]), stacked([acted]), ("value",)).max())
+                    at = " where an episode begins" if ends else ""
+                    said = f"a value that is looked up{at} is {size:.2g} away from the one that acting puts out"
+                    tally.still(form, size, f"{form}: {said}")
+    if not tally.measured:
+        raise NotOfferedError("it has no call that only looks up a value, or acting puts out none")
 
 
-def _same_value(tally: Tally, looked: Outputs, acted: Outputs, ends: dict[int, list[int]]) -> None:
-    size = float(differences(stacked([looked]), stacked([acted]), ("value",)).max())
-    at = " where an episode begins" if ends else ""
-    tally.still(
-        "looking", size, f"looking: a value that is looked up{at} is {size:.2g} away from the one that acting puts out"
-    )
+def _value_and_step(e: Examination, script: Script) -> tuple[Outputs, Outputs]:
+    obs, first = script.obs[0], script.first[0]
+    return e.subject.value(obs, script.start, first), e.subject.step(obs, script.start, first)[0]
+
+
+def _look_and_act(e: Examination, script: Script) -> tuple[Outputs, Outputs]:
+    terminated, truncated = flags(script)
+    shown = script.obs[0], terminated[0], truncated[0], torch.arange(script.first.shape[1])
+    e.subject.set_memory(script.start)
+    return e.subject.look(*shown), e.subject.act(*shown)
 
 
 @CHECKS(
@@ -272,12 +273,14 @@ def weights_load_with_other_slots(e: Examination, tally: Tally) -> None:
         try:
             other.module.load_state_dict(saved)
         except RuntimeError as error:
-            tally.holds(ACTING, False, f"weights saved with 3 slots do not load with 5: {_short(error)}")
+            tally.holds(STEPPING, False, f"weights saved with 3 slots do not load with 5: {_short(error)}")
             return
         mine = e.probe.run(STEPPING, script)
         theirs = Probe(other, e.probe.seed).run(STEPPING, script)
         size = float(differences(mine.outputs, theirs.outputs).max())
-        tally.still(ACTING, size, f"after loading, outputs are {size:.2g} away from those of the policy that was saved")
+        tally.still(
+            STEPPING, size, f"after loading, outputs are {size:.2g} away from those of the policy that was saved"
+        )
 
 
 def _short(error: Exception) -> str:

@@ -126,7 +126,7 @@ def _continued(e: Examination, tally: Tally, calls: list[list[int]]) -> None:
     e.probe.needs(ACTING)
     with torch.no_grad():
         script = e.probe.script(T=len(calls), B=4, ends={1: [1]})
-        e.subject.set_memory(script.start)
+        e.subject.set_memory(script.copy().start)
         terminated, truncated = flags(script)
         state = script.start
         for t, chosen in enumerate(calls):

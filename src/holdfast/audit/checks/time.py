@@ -42,9 +42,8 @@ def every_observation_is_seen(e: Examination, tally: Tally) -> None:
     for form in e.probe.forms:
         found = e.changes(form)
         for t in range(len(found.first)):
-            cells = torch.zeros_like(found.allowed)
             for b in range(found.first.shape[1]):
-                cells[:] = False
+                cells = torch.zeros_like(found.allowed)
                 cells[t + 1, b, t, b] = True
                 where = " (it opens an episode)" if found.first[t, b] else ""
                 said = f"the observation of slot {b} at step {t} changes nothing there{where}"
@@ -58,15 +57,13 @@ def every_observation_is_seen(e: Examination, tally: Tally) -> None:
     quick=True,
 )
 def first_observations_are_remembered(e: Examination, tally: Tally) -> None:
-    """The observation that opens an episode changes what the policy puts out later in it."""
+    """The observations that open episodes change what the policy puts out later in them."""
     for form in e.probe.forms:
         found = e.changes(form)
+        later = torch.zeros_like(found.allowed)
         for t, b in found.first[:-1].nonzero().tolist():
-            cells = torch.zeros_like(found.allowed)
-            cells[t + 1, b, t + 1 :] = found.allowed[t + 1, b, t + 1 :]
-            if cells.any():  # not an episode of one step
-                said = f"the observation that opens an episode of slot {b} at step {t} changes nothing after that step"
-                e.something_moves(tally, form, cells, said)
+            later[t + 1, b, t + 1 :] = found.allowed[t + 1, b, t + 1 :]
+        e.something_moves(tally, form, later, "no observation that opens an episode changes anything after its step")
 
 
 @CHECKS(
@@ -154,9 +151,7 @@ def the_start_state_is_used(e: Examination, tally: Tally) -> None:
     """What a policy puts out depends on the state it starts from."""
     e.has_state()
     for form in e.probe.forms:
-        cells = e.changes(form).allowed.clone()
-        cells[1:] = False
-        e.something_moves(tally, form, cells, "the start state changes nothing")
+        e.something_moves(tally, form, e.changes(form).from_the_start, "the start state changes nothing")
 
 
 @CHECKS(

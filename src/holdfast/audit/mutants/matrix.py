@@ -5,8 +5,8 @@ Printed for docs/audit-matrix.md; with --key written to key.json, by which failu
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -50,7 +50,10 @@ def as_key(reports: dict[str, Report]) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--key", action="store_true", help=f"also write {KEY.name}")
+    options = parser.parse_args()
     found = audited()
-    if "--key" in sys.argv[1:]:
+    if options.key:
         KEY.write_text(json.dumps(as_key(found), indent=1) + "\n", encoding="utf-8")
     print(as_markdown(found), end="")
