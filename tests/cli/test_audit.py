@@ -43,6 +43,19 @@ class Forever(Sound):
 """
 
 
+STEPS_ONLY = """
+import torch
+from holdfast.audit.adapters import StepFunction
+
+def step(obs, state, first):
+    h = torch.tanh(obs + state[0][0] * (first == 0)[:, None])
+    return {"logits": 1e-3 * h}, (h.unsqueeze(0),)
+
+def subject():
+    return StepFunction(step, lambda B: (torch.zeros(1, B, 3),), obs_shape=(3,))
+"""
+
+
 def run(*args: str, code: int = 0) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["audit", *args])
@@ -87,6 +100,33 @@ def test_a_run(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["sound"] is True
     run(str(folder), "env=memory", code=2)
     assert "a run has its own settings" in capsys.readouterr().err
+
+
+def test_the_most_telling_failures_are_explained_and_known_bugs_named(file, capsys, tmp_path):
+    page = tmp_path / "audit.html"
+    run(f"{file}:subject", "--html", str(page), code=1)
+    out = capsys.readouterr().out
+    assert out.count("  to mend  ") == 3
+    assert re.search(r"\d+ more failed, maybe of the same cause; --all explains them, too\.", out)
+    assert "Known bugs that fail like this:\n  ScalesByTheBatch: Observations are divided" in out
+    assert "<strong>ScalesByTheBatch</strong>: Observations are divided" in page.read_text()
+    run(f"{file}:subject", "--all", code=1)
+    out = capsys.readouterr().out
+    assert out.count("  to mend  ") == out.count(" FAIL ") - 1  # the closing line counts them
+    assert "more failed" not in out
+    run(f"{file}:subject", "--json", code=1)
+    named = [bug["name"] for bug in json.loads(capsys.readouterr().out)["known_bugs"]]
+    assert named[0] == "ScalesByTheBatch"
+
+
+def test_what_belongs_to_the_verdict_is_on_the_page_too(tmp_path, capsys):
+    file, page = tmp_path / "steps.py", tmp_path / "audit.html"
+    file.write_text(STEPS_ONLY)
+    run(f"{file}:subject", "--html", str(page))
+    out = capsys.readouterr().out
+    for said in ("It was not seen learning", "Note: an observation moves logits by"):
+        assert said in out
+        assert said in page.read_text()
 
 
 def test_json_and_the_exit_code_go_together(file, capsys):
@@ -141,6 +181,9 @@ def test_the_checks_are_listed(capsys):
         (["{file}"], "name what is to be audited in it"),
         (["./nothing.py:X"], "there is no file ./nothing.py"),
         (["py_agent=fast", "--html", "/no/such/folder/a.html"], "in a folder that exists"),
+        (["py_agent=fast", "--quick", "--only", "reset_inside"], "--quick and --only: give one of them"),
+        (["py_agent=fast", "--all", "--json"], "--all and --json: give one of them"),
+        (["py_agent=fast", "--py-agent", "a.py:B"], "--py-agent is for runs"),
     ],
 )
 def test_what_cannot_be_audited_is_said_in_at_most_three_lines(words, said, file, capsys):
