@@ -241,3 +241,64 @@ def test_outputs_that_come_and_go_are_a_finding():
     finding = only(OtherNamesLater(), "slots_are_apart")
     assert finding.verdict == Verdict.FAIL
     assert "names have to be the same at every step" in finding.evidence
+
+
+def test_what_begins_after_many_steps_is_seen():
+    class WipesAtForty(Sound):
+        """Its window of forty steps runs over while it learns."""
+
+        def sequence(self, obs, state, first, actions):
+            wiped = first.clone()
+            wiped[40:41] = True
+            return super().sequence(obs, state, wiped, actions)
+
+    assert only(WipesAtForty(), "steps_equal_a_sequence").verdict == Verdict.FAIL
+
+
+def test_both_parts_of_complex_numbers_count():
+    class Turns(Subject):
+        """A linear recurrence whose state turns in the complex plane. Learning hands it back conjugated, if it is told to."""
+
+        name, module = "turns", nn.Linear(3, 3)
+
+        def __init__(self, conjugated):
+            self.conjugated = conjugated
+
+        def observations(self, N, generator):
+            return torch.randn(N, 3, generator=generator)
+
+        def initial_state(self, B):
+            return (torch.zeros(1, B, 3, dtype=torch.complex64),)
+
+        def step(self, obs, state, first):
+            h = state[0][0] * (first == 0)[:, None] * 0.8j + torch.tanh(self.module(obs))
+            return {"logits": h.real + h.imag}, (h.unsqueeze(0),)
+
+        def sequence(self, obs, state, first, actions):
+            logits = []
+            for x, now in zip(obs, first, strict=True):
+                outputs, state = self.step(x, state, now)
+                logits.append(outputs["logits"])
+            return {"logits": torch.stack(logits)}, tuple(x.conj() for x in state) if self.conjugated else state
+
+    assert audit(Turns(conjugated=False)).sound
+    assert [finding.check.name for finding in audit(Turns(conjugated=True)).failures] == ["the_final_state_is_right"]
+
+
+def test_flags_that_are_always_boolean_can_be_declared():
+    class NeedsBooleans(Sound):
+        def reset(self, state, first):
+            return tuple(leaf * ~first[None, :, None] for leaf in state)
+
+    finding = only(NeedsBooleans(), "integer_flags")
+    assert finding.verdict == Verdict.FAIL
+    assert "--declare boolean_flags" in finding.check.mend
+    assert only(NeedsBooleans(), "integer_flags", declared="boolean_flags").verdict == Verdict.DECLARED
+
+
+def test_the_place_to_look_at_is_the_policys_own():
+    class StepsOnly(NeverResets):
+        act, get_memory, set_memory = Subject.act, Subject.get_memory, Subject.set_memory
+
+    assert "test_no_silent_pass" not in only(StepsOnly(), "reset_inside").where  # NeverResets inherits both methods
+    assert all("audit/subject.py" not in finding.where for finding in audit(StepsOnly()).failures)

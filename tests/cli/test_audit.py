@@ -73,7 +73,7 @@ def test_a_policy_by_words(capsys):
     run("py_agent=box", "env=gym:CartPole-v1", *ONE)
     out = capsys.readouterr().out
     assert "slots_are_apart  pass" in out
-    assert "py_agent=box in gym:CartPole-v1: sound. 1 pass in" in out
+    assert "py_agent=box in gym:CartPole-v1: nothing failed in 1 of" in out
 
 
 def test_a_failure_says_what_it_costs_and_how_to_mend_it(file, capsys):
@@ -88,14 +88,14 @@ def test_a_failure_says_what_it_costs_and_how_to_mend_it(file, capsys):
 
 def test_a_class_of_ones_own_in_a_world(capsys):
     run(f"{ROOT}/examples/custom_policy.py:MyPolicy", "env=gym:CartPole-v1", *ONE)
-    assert "sound. 1 pass" in capsys.readouterr().out
+    assert "nothing failed in 1 of" in capsys.readouterr().out
 
 
 def test_a_run(tmp_path, capsys):
     words = ["env=gym:CartPole-v1", "env.num_envs=2", "trainer.horizon=4", "trainer.total_timesteps=8", "progress=off"]
     folder = train(load_settings([*words, f"runs_dir={tmp_path}", "run=first"])).run
     run(str(folder), "--only", "reset_inside", "--only", "log_probs_replay")
-    assert "first at checkpoint 00000001: sound. 2 pass" in capsys.readouterr().out
+    assert "first at checkpoint 00000001: nothing failed in 2 of" in capsys.readouterr().out
     run("first", "--runs-dir", str(tmp_path), *ONE, "--json")
     assert json.loads(capsys.readouterr().out)["sound"] is True
     run(str(folder), "env=memory", code=2)
@@ -250,7 +250,7 @@ def test_files_beside_the_file_can_be_imported_and_hide_nothing_afterwards(tmp_p
         "    return sound\n"
     )
     run(f"{path}:subject", *ONE)
-    assert "of the file beside: sound" in capsys.readouterr().out
+    assert "of the file beside: nothing failed" in capsys.readouterr().out
     assert sys.path[-1] == str(tmp_path)
 
 

@@ -43,7 +43,7 @@ class Report:
         """The most telling first: what others may be the echo of, then what the likely bug is known by."""
         found = [finding for finding in self.findings if finding.verdict == Verdict.FAIL]
         likely = {bug.check for bug in self.known_bugs}
-        return sorted(found, key=lambda finding: (not finding.check.root, finding.check.name not in likely))
+        return sorted(found, key=lambda finding: (-finding.check.root, finding.check.name not in likely))
 
     @cached_property
     def known_bugs(self) -> list[KnownBug]:
@@ -57,9 +57,15 @@ class Report:
     @property
     def verdict(self) -> str:
         found = self.counts()
-        if self.sound and found["not run"] > found["pass"]:
+        if not self.sound:
+            return "NOT SOUND"
+        if found["not run"] > found["pass"]:
             return "nothing failed, but most checks could not look"
-        return "sound" if self.sound else "NOT SOUND"
+        return (
+            "sound"
+            if len(self.findings) == len(CHECKS)
+            else f"nothing failed in {len(self.findings)} of {len(CHECKS)} checks"
+        )
 
     @property
     def remarks(self) -> list[str]:
@@ -90,18 +96,19 @@ class Report:
 
 def audit(
     subject: Subject,
-    checks: Iterable[str] | None = None,
+    checks: Iterable[str] | str | None = None,
     seed: int = 0,
     quick: bool = False,
     on_check: Callable[[str], None] | None = None,
-    declared: Iterable[str] = (),
+    declared: Iterable[str] | str = (),
 ) -> Report:
     """Judge a subject. checks: names of those to run; all by default, or with `quick` those that matter most.
 
     declared: what it does on purpose, besides what it declares itself.
     """
     began = time.perf_counter()
-    on_purpose = check_declared(subject.declared | frozenset(declared))
+    also_declared = [declared] if isinstance(declared, str) else declared
+    on_purpose = check_declared(subject.declared | frozenset(also_declared))
     # An audit before training must not change the run.
     with torch.random.fork_rng(devices=[]), left_as_it_was(subject), one_thread():
         examination, note = _opened(subject, seed, on_purpose)
@@ -133,7 +140,9 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def chosen_checks(names: Iterable[str] | None = None, quick: bool = False) -> list[Check]:
+def chosen_checks(names: Iterable[str] | str | None = None, quick: bool = False) -> list[Check]:
+    if isinstance(names, str):
+        names = [names]
     if names is None:
         return [check for check in CHECKS if check.quick or not quick]
     by_name = {check.name: check for check in CHECKS}

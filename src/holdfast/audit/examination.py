@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from holdfast.audit.dependence import DependencyMap, map_of_changes, map_of_gradients
 from holdfast.audit.findings import SAME, Check, Tally
-from holdfast.audit.probe import SEQUENCE, Probe, differences, state_differences
+from holdfast.audit.probe import SEQUENCE, Probe, Script, differences, state_differences
 from holdfast.audit.subject import ACTIONS, NotOfferedError, State, Subject
 
 
@@ -78,6 +78,18 @@ class Examination:
             if gradient is None or not gradient.any():
                 lost.append(i)
         return lost
+
+    def gradients_by_start(self, script: Script, actions: Tensor | None) -> list[Tensor]:
+        """Of everything a sequence puts out by each tensor of its start state that could have one."""
+        start = tuple(leaf.detach().clone().requires_grad_(leaf.is_floating_point()) for leaf in script.start)
+        leaves = [leaf for leaf in start if leaf.requires_grad]
+        with torch.enable_grad():
+            outputs = self.probe.run(SEQUENCE, replace(script, start=start), actions).outputs
+            total = sum(y.where(y.isfinite(), 0.0).sum() for y in outputs.values() if y.requires_grad)
+        if not leaves or not isinstance(total, Tensor):
+            return [torch.zeros_like(leaf) for leaf in leaves]
+        found = torch.autograd.grad(total, leaves, allow_unused=True)
+        return [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found, strict=True)]
 
     def restore_modes(self) -> None:
         """Every module in the mode it came in: some may be frozen in evaluation mode on purpose."""

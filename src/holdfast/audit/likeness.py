@@ -29,6 +29,7 @@ class KnownBug:
     what: str
     seen: str  # the projects that had it
     check: str  # the check that is there for it
+    needs: str  # a check that can only run on policies that could have it
     pattern: Pattern
 
     @property
@@ -47,7 +48,9 @@ def most_like(findings: Iterable[Finding], forms: Iterable[str]) -> list[KnownBu
     alike = [
         (overlap(found, {at: share for at, share in bug.pattern.items() if at[0] in ran and at[1] not in lacking}), bug)
         for bug in known_bugs()
-        if bug.check in failed and len(bug.checks & ran) >= min(2, len(bug.checks))  # little would match by chance
+        if bug.check in failed
+        and bug.needs in ran | {""}
+        and len(bug.checks & ran) >= min(2, len(bug.checks))  # what little is left would match by chance
     ]
     best = max((likeness for likeness, _ in alike), default=0.0)
     close = sorted((entry for entry in alike if entry[0] >= best - AS_GOOD), key=lambda entry: -entry[0])
@@ -80,7 +83,7 @@ def overlap(a: Pattern, b: Pattern) -> float:
 def known_bugs() -> tuple[KnownBug, ...]:
     return tuple(
         KnownBug(
-            **{name: entry[name] for name in ("name", "what", "seen", "check")},
+            **{name: entry[name] for name in ("name", "what", "seen", "check", "needs")},
             pattern={(check, form): share for check, forms in entry["fails"].items() for form, share in forms.items()},
         )
         for entry in json.loads(KEY.read_text(encoding="utf-8"))

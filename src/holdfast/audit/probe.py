@@ -86,19 +86,25 @@ class Probe:
         there.
         """
         state = self.check_state(self.subject.initial_state(B), B, "initial_state")
-        real = [leaf.is_floating_point() and i not in self.subject.no_gradient for i, leaf in enumerate(state)]
+        real = [
+            (leaf.is_floating_point() or leaf.is_complex()) and i not in self.subject.no_gradient
+            for i, leaf in enumerate(state)
+        ]
         if not all(real):
             with torch.no_grad():
                 for row in self.pool[self._numbers(3 * B)].unflatten(0, (3, B)):
                     state = self.subject.step(row, state, torch.zeros(B, dtype=torch.bool))[1]
         return tuple(
-            torch.randn(leaf.shape, generator=self.generator).to(leaf) * 0.7 if is_real else leaf
+            torch.randn(leaf.shape, generator=self.generator, dtype=leaf.dtype if leaf.is_complex() else None).to(leaf)
+            * 0.7
+            if is_real
+            else leaf
             for leaf, is_real in zip(state, real, strict=True)
         )
 
     def other_obs(self, obs: Tensor) -> Tensor:
         """One from the pool that differs from this as much as any."""
-        distance = (self.pool.double() - obs.double()).abs().reshape(POOL, -1).sum(1)
+        distance = (exact(self.pool) - exact(obs)).abs().reshape(POOL, -1).sum(1)
         return self.pool[int(distance.argmax())]
 
     def placed(self, state: State, b: int, source: State, row: int) -> State:
@@ -183,7 +189,7 @@ class Probe:
         if not isinstance(state, tuple) or not all(isinstance(leaf, Tensor) for leaf in state):
             raise UnusableError(f"{source} gave a state of type {type(state).__name__}: a tuple of tensors is needed.")
         axis = self.subject.slot_axis
-        if any(leaf.is_floating_point() and bool(leaf.isnan().any()) for leaf in state):
+        if any(bool(leaf.isnan().any()) for leaf in state):
             raise UnusableError(f"{source} gave a state that is not a number.")
         for i, leaf in enumerate(state):
             if leaf.dim() <= axis or leaf.shape[axis] != B:
@@ -248,6 +254,8 @@ def flags(script: Script) -> tuple[Tensor, Tensor]:
 def check_names(outputs: Outputs, source: str) -> None:
     if not isinstance(outputs, dict) or not all(isinstance(y, Tensor) for y in outputs.values()):
         raise UnusableError(f"{source} gave outputs of type {type(outputs).__name__}: a dict of tensors is needed.")
+    if not outputs:
+        raise UnusableError(f"{source} gave no outputs.")
 
 
 def stacked(steps: list[Outputs]) -> Outputs:
@@ -281,10 +289,14 @@ def _apart(a: Tensor, b: Tensor, name: str) -> Tensor:
         raise UnusableError(
             f"output {name} is {[*a.shape]} in one form and {[*b.shape]} in another; they have to agree."
         )
-    a, b = a.double().unsqueeze(-1).flatten(2), b.double().unsqueeze(-1).flatten(2)
-    apart = (a - b).abs() / torch.stack([a.abs(), b.abs(), torch.ones_like(a)]).amax(0)
+    a, b = exact(a).unsqueeze(-1).flatten(2), exact(b).unsqueeze(-1).flatten(2)
+    apart = (a - b).abs() / torch.stack([a.abs(), b.abs()]).amax(0).clamp(min=1.0)
     apart = apart.where(a != b, 0.0)  # -inf, as masked choices have it, equals itself
     return apart.nan_to_num(nan=float("inf"), posinf=float("inf")).amax(-1)
+
+
+def exact(x: Tensor) -> Tensor:
+    return x.to(torch.complex128) if x.is_complex() else x.double()
 
 
 def state_differences(a: State, b: State, slot_axis: int) -> Tensor:
@@ -293,7 +305,7 @@ def state_differences(a: State, b: State, slot_axis: int) -> Tensor:
         shapes = [[[*leaf.shape] for leaf in state] for state in (a, b)]
         raise UnusableError(f"states have other shapes in one form than in another: {shapes[0]} and {shapes[1]}.")
     rows = [
-        (x.detach().double() - y.detach().double()).abs().movedim(slot_axis, 0).flatten(1).amax(1)
+        (exact(x.detach()) - exact(y.detach())).abs().movedim(slot_axis, 0).flatten(1).amax(1)
         for x, y in zip(a, b, strict=True)
     ]
     return torch.stack(rows) if rows else torch.zeros(0, 1, dtype=torch.float64)

@@ -18,8 +18,8 @@ from holdfast.errors import SettingsError
 def assert_sound(
     policy: Subject | Callable[[], Subject] | str,
     *words: str,
-    declared: Iterable[str] = (),
-    checks: Iterable[str] | None = None,
+    declared: Iterable[str] | str = (),
+    checks: Iterable[str] | str | None = None,
     seed: int = 0,
 ) -> Report:
     """Fails with the findings if a check fails.

@@ -21,6 +21,7 @@ DEVIATIONS = {
     "learning_without_resets": "learning runs through episode ends on purpose",
     "truncated_gradients": "gradients reach back only part of a sequence on purpose",
     "memoryless": "the policy has no memory on purpose",
+    "boolean_flags": "flags are boolean wherever the policy is called",
 }
 
 
@@ -50,11 +51,11 @@ class Subject:
 
     def observations(self, N: int, generator: torch.Generator) -> Tensor:
         """N different observations [N, ...], such as the policy will meet."""
-        raise NotImplementedError
+        raise NotImplementedError("observations is not filled in")
 
     def initial_state(self, B: int) -> State:
         """The blank state of B slots."""
-        raise NotImplementedError
+        raise NotImplementedError("initial_state is not filled in")
 
     def step(self, obs: Tensor, state: State, first: Tensor) -> tuple[Outputs, State]:
         """Observations [B, ...] -> outputs [B, ...] and the next state. first [B]: this one opens an episode.
@@ -62,7 +63,7 @@ class Subject:
         Drawn actions are put out as `actions` and their log-probs as `log_prob`; `value`, `entropy` and `full_log_probs`
         (of every choice) are known by name, too. Any other name is compared as it is.
         """
-        raise NotImplementedError
+        raise NotImplementedError("step is not filled in")
 
     def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
         """The same for [T, B, ...], as learning does it; actions [T, B, ...] are those that stepping gave, if it did.
@@ -113,7 +114,8 @@ class Subject:
 
     def where(self, method: str) -> str:
         """file:line of the code behind one of these methods, for the report; '' if it cannot be found."""
-        return source_of(getattr(type(self), method, None))
+        code = getattr(type(self), method, None)
+        return "" if code is getattr(Subject, method, None) else source_of(code)
 
 
 def source_of(code: object) -> str:

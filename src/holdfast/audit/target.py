@@ -80,7 +80,9 @@ def _of_file(target: str, file: str, name: str, words: Sequence[str], seed: int)
             "such as BareRecurrent or StepFunction: docs/audit.md shows how."
         )
     try:
-        subject = found() if callable(found) and not isinstance(found, Subject) else found
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            subject = found() if callable(found) and not isinstance(found, Subject) else found
     except (Exception, SystemExit) as error:
         raise SettingsError(
             f"{target}: cannot be made: {type(error).__name__}: {first_line(error)}{place_of(error)}"

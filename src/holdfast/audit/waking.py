@@ -91,7 +91,10 @@ def answers(probe: Probe) -> dict[str, float]:
     other = torch.stack([probe.other_obs(obs) for obs in script.obs[0]]).unsqueeze(0)
     with torch.no_grad():
         usual, changed = (probe.run(STEPPING, shown).outputs for shown in (script, replace(script, obs=other)))
-    names = [name for name in usual if name not in (ACTIONS, "log_prob")] or [n for n in usual if n != ACTIONS]
+    # Entropy answers where log-probs do; with a fixed deviation it never moves.
+    names = [name for name in usual if name not in (ACTIONS, "log_prob", "entropy")] or [
+        n for n in usual if n != ACTIONS
+    ]
     if not names:
         raise UnusableError("it puts out nothing but actions: give logits, values or log-probs, too.")
     return {name: float(differences(usual, changed, (name,)).median()) for name in names}

@@ -7,7 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,7 +43,8 @@ def audit_target(
 ) -> Report:
     place = Place()
     show = sys.stderr.isatty() and not quiet
-    with giving_up_after(time_limit, place, CLEAR if show else ""):
+    # Whatever the policy prints must not get into the report.
+    with giving_up_after(time_limit, place, CLEAR if show else ""), redirect_stdout(sys.stderr):
         from holdfast.audit import audit
         from holdfast.audit.audit import check_declared, chosen_checks
         from holdfast.audit.target import find_subject, giving_the_hint

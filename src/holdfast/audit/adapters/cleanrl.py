@@ -9,6 +9,7 @@ from torch import Tensor
 
 from holdfast.audit.adapters.common import Observe, observing
 from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, Subject, source_of
+from holdfast.errors import SettingsError
 
 
 class CleanRLAgent(Subject):
@@ -25,6 +26,8 @@ class CleanRLAgent(Subject):
     def __init__(
         self, agent: Any, obs_shape: tuple[int, ...] | None = None, observations: Observe | None = None, name: str = ""
     ):
+        if not hasattr(agent, "lstm"):
+            raise SettingsError(f"{type(agent).__name__} has no lstm. StepFunction is the adapter for other memories.")
         self.agent = self.module = agent
         self._observe = observing("CleanRLAgent", obs_shape, observations)
         self.name = name or type(agent).__name__

@@ -20,7 +20,8 @@ class StepFunction(Subject):
             net = MyNetwork()
             return StepFunction(net.step, net.initial_state, obs_shape=(4,), sequence=net.unroll)
 
-    `holdfast audit mine.py:subject`. initial_state(B) gives the blank state of B slots; first [B] is boolean. sequence, if
+    `holdfast audit mine.py:subject`. initial_state(B) gives the blank state of B slots. first [B] marks observations that
+    open an episode, in booleans, and once in integers (`--declare boolean_flags` if those never come). sequence, if
     learning has code of its own, takes obs [T, B, ...], state and first [T, B]. Where step puts out `actions`, sequence
     is given them [T, B, ...] as a fourth argument, to score. The names `value`, `log_prob`, `entropy` and
     `full_log_probs` in a dict of outputs are compared by the checks of that name, all others only as numbers.
@@ -36,6 +37,8 @@ class StepFunction(Subject):
         sequence: Callable[..., tuple[Any, Any]] | None = None,
         module: nn.Module | None = None,
         slot_axis: int = 1,
+        layered: bool = True,
+        no_gradient: tuple[int, ...] = (),
         name: str = "",
     ):
         self._step, self._sequence = step, sequence
@@ -44,7 +47,7 @@ class StepFunction(Subject):
         self._observe = observing("StepFunction", obs_shape, observations)
         owner = getattr(step, "__self__", step)
         self.module = module if module is not None or not isinstance(owner, nn.Module) else owner
-        self.slot_axis = slot_axis
+        self.slot_axis, self.layered, self.no_gradient = slot_axis, layered, no_gradient
         self.name = name or name_of(step)
 
     def observations(self, N: int, generator: torch.Generator) -> Tensor:

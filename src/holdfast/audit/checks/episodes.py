@@ -112,7 +112,8 @@ def every_part_of_the_state_is_reset(e: Examination, tally: Tally) -> None:
 @CHECKS(
     cost="Many callers keep flags as integers or floats. Memory is then cleared at the wrong steps, or that of slots 0 and 1 only.",
     mend="Turn flags into booleans first (first != 0): an integer tensor used as an index picks slots 0 and 1, and ~ of the "
-    "integer 0 is 255 or -1.",
+    "integer 0 is 255 or -1. If flags are boolean wherever the policy is called: --declare boolean_flags.",
+    excused_by=("boolean_flags",),
     quick=True,
 )
 def integer_flags(e: Examination, tally: Tally) -> None:

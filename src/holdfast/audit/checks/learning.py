@@ -82,7 +82,7 @@ def entropy_is_that_of_the_policy(e: Examination, tally: Tally) -> None:
     cost="Stored start states are damaged by the first epoch; every later epoch replays from the wrong memory.",
     mend="Do not write into the state you are given: clone before zero_() or index assignment.",
     look_at="sequence",
-    root=True,
+    root=2,
 )
 def start_states_are_not_changed(e: Examination, tally: Tally) -> None:
     """Scoring leaves the start state, observations and flags it was given as they were."""
@@ -124,7 +124,7 @@ def learning_leaves_memory_alone(e: Examination, tally: Tally) -> None:
     cost="The policy that learns is not the one that acted: statistics moved in between, so ratios are not 1.",
     mend="Move running statistics between batches only, never in forward.",
     quick=True,
-    root=True,
+    root=2,
 )
 def calls_change_no_weights(e: Examination, tally: Tally) -> None:
     """Acting and scoring leave weights and running statistics as they were."""
@@ -142,7 +142,7 @@ def calls_change_no_weights(e: Examination, tally: Tally) -> None:
     mend="Look for what is kept on the policy itself from call to call (self.last = ...) and belongs into the state; for dropout, "
     "noise and samples drawn in forward. What is drawn has to be put out as `actions`, and its log-prob as `log_prob`.",
     quick=True,
-    root=True,
+    root=2,
 )
 def equal_calls_are_equal(e: Examination, tally: Tally) -> None:
     """Two equal calls give the same, whatever the random numbers and whatever came between; only the drawn action may differ."""

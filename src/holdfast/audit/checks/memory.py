@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import torch
+from torch import Tensor
 
 from holdfast.audit.checks.register import Register
 from holdfast.audit.examination import Examination
@@ -137,7 +138,7 @@ def memory_is_handed_out_as_a_copy(e: Examination, tally: Tally) -> None:
     cost="A stored memory is overwritten by acting: what was to be restored later is gone.",
     mend="Copy what set_memory is given.",
     look_at="set_memory",
-    root=True,
+    root=2,
 )
 def memory_is_taken_over_as_a_copy(e: Examination, tally: Tally) -> None:
     """What set_memory was given is not changed by acting, and changing it changes nothing."""
@@ -172,8 +173,7 @@ def looking_leaves_memory_alone(e: Examination, tally: Tally) -> None:
         for ends in ({}, {1: [0]}):
             kept = tuple(leaf.clone() for leaf in e.subject.get_memory())
             script = e.probe.script(T=1, B=3, ends=ends)
-            terminated, truncated = flags(script)
-            e.subject.look(script.obs[0], terminated[0], truncated[0], torch.arange(3))
+            e.subject.look(*_shown(script, torch.arange(3)))
             tally.still("looking", *e.moved_memory(kept, "computing a value"))
 
 
@@ -186,7 +186,7 @@ def looking_leaves_memory_alone(e: Examination, tally: Tally) -> None:
 def looking_gives_the_value(e: Examination, tally: Tally) -> None:
     """A value that is only looked up is the one that acting puts out there."""
     with torch.no_grad():
-        for ends in ({}, {1: [0]}):
+        for ends in ({}, {2: [0]}):
             script = e.probe.script(T=1, B=3, ends=ends)
             for form, pair in (("value", _value_and_step), ("looking", _look_and_act)):
                 with contextlib.suppress(NotOfferedError):
@@ -205,10 +205,15 @@ def _value_and_step(e: Examination, script: Script) -> tuple[Outputs, Outputs]:
 
 
 def _look_and_act(e: Examination, script: Script) -> tuple[Outputs, Outputs]:
-    terminated, truncated = flags(script)
-    shown = script.obs[0], terminated[0], truncated[0], torch.arange(script.first.shape[1])
+    shown = _shown(script, torch.tensor([2, 0]))  # some, and not in order: memory goes by number
     e.subject.set_memory(script.start)
     return e.subject.look(*shown), e.subject.act(*shown)
+
+
+def _shown(script: Script, slots: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What `act` and `look` are given at the first step of a script: observations, flags, and the slots they are of."""
+    terminated, truncated = flags(script)
+    return script.obs[0, slots], terminated[0, slots], truncated[0, slots], slots
 
 
 @CHECKS(
@@ -240,16 +245,16 @@ def single_slots_are_cleared(e: Examination, tally: Tally) -> None:
     e.has_state()
     e.probe.needs(ACTING)
     with torch.no_grad():
-        _act(e, 2, B=4)
-        kept = tuple(leaf.clone() for leaf in e.subject.get_memory())
-        e.subject.reset_slots(torch.tensor([2]))
-        now = e.subject.get_memory()
-        apart = state_differences(kept, now, e.subject.slot_axis)
-        size = float(apart[:, [0, 1, 3]].max())
-        tally.still(ACTING, size, f"clearing slot 2 moved the memory of others by {size:.2g}")
-        blank = e.probe.rows(e.subject.initial_state(4), [2])
-        left = float(state_differences(blank, e.probe.rows(now, [2]), e.subject.slot_axis).max())
-        tally.still(ACTING, left, f"clearing slot 2 left {left:.2g} of its memory")
+        for cleared, others in (([2], [0, 1, 3]), ([3, 0], [1, 2])):
+            _act(e, 2, B=4)
+            kept = tuple(leaf.clone() for leaf in e.subject.get_memory())
+            e.subject.reset_slots(torch.tensor(cleared))
+            now = e.subject.get_memory()
+            size = float(state_differences(kept, now, e.subject.slot_axis)[:, others].max())
+            tally.still(ACTING, size, f"clearing slots {cleared} moved the memory of others by {size:.2g}")
+            blank = e.probe.rows(e.subject.initial_state(4), cleared)
+            left = float(state_differences(blank, e.probe.rows(now, cleared), e.subject.slot_axis).max())
+            tally.still(ACTING, left, f"clearing slots {cleared} left {left:.2g} of their memory")
 
 
 @CHECKS(

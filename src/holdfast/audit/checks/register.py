@@ -19,7 +19,7 @@ class Register(list[Check]):
         look_at: str = "step",
         excused_by: tuple[str, ...] = (),
         quick: bool = False,
-        root: bool = False,
+        root: int = 0,
     ) -> Callable[[Callable[[Examination, Tally], None]], Callable[[Examination, Tally], None]]:
         def add(run: Callable[[Examination, Tally], None]) -> Callable[[Examination, Tally], None]:
             promise = (run.__doc__ or "").strip()

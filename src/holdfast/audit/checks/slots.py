@@ -19,6 +19,7 @@ CHECKS = Register()
     cost="Agents act on what others see. It trains, does worse with every change of batch, and cannot be deployed alone.",
     mend="Look for statistics over the batch axis (mean, max, BatchNorm) and for reshapes that mix slots.",
     quick=True,
+    root=1,
 )
 def slots_are_apart(e: Examination, tally: Tally) -> None:
     """No output answers to another slot's observations or state."""
@@ -68,7 +69,8 @@ def any_company(e: Examination, tally: Tally) -> None:
 
 @CHECKS(
     cost="Several layers share or swap their states between slots: memory that belongs to somebody else.",
-    mend="State is [layers, slots, hidden]; bring it there with transpose, not with reshape or view.",
+    mend="State is [layers, slots, hidden]; bring it there with transpose, not with reshape or view. A subject whose "
+    "first axis is something else says so: layered = False.",
     look_at="sequence",
     excused_by=("zero_start_states", "memoryless"),
 )
@@ -108,7 +110,7 @@ def layers_are_in_place(e: Examination, tally: Tally) -> None:
 )
 def slots_in_any_order(e: Examination, tally: Tally) -> None:
     """Acting with some slots, in any order, continues the memory of exactly those."""
-    _continued(e, tally, [[0, 1, 2, 3], [2, 0], [3, 1, 0], [1, 2, 3]])
+    _continued(e, tally, [[0, 1, 2, 3], [2, 0], [3, 1, 0], [1, 2, 3]], ends={0: [1], 3: [2]})
 
 
 @CHECKS(
@@ -118,14 +120,17 @@ def slots_in_any_order(e: Examination, tally: Tally) -> None:
 )
 def slots_in_other_slices(e: Examination, tally: Tally) -> None:
     """Slots acted on in one batch may come back in batches that are cut elsewhere."""
-    _continued(e, tally, [[0, 1, 2, 3], [0, 1], [2, 3], [1, 2], [0, 1, 2, 3]])
+    _continued(e, tally, [[0, 1, 2, 3], [0, 1], [2, 3], [1, 2], [0, 1, 2, 3]], ends={1: [3], 3: [2]})
 
 
-def _continued(e: Examination, tally: Tally, calls: list[list[int]]) -> None:
-    """Act with these slots call by call; each slot has to give what it gives alone, step by step."""
+def _continued(e: Examination, tally: Tally, calls: list[list[int]], ends: dict[int, list[int]]) -> None:
+    """Act with these slots call by call; each slot has to give what it gives alone, step by step.
+
+    Episodes end where a slot's number is not its position in the batch, so that the flags cannot be taken for either.
+    """
     e.probe.needs(ACTING)
     with torch.no_grad():
-        script = e.probe.script(T=len(calls), B=4, ends={1: [1]})
+        script = e.probe.script(T=len(calls), B=4, ends=ends)
         e.subject.set_memory(script.copy().start)
         terminated, truncated = flags(script)
         state = script.start

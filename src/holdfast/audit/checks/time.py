@@ -13,13 +13,18 @@ from holdfast.audit.probe import ACTING, AWKWARD_ENDS, SEQUENCE, STEPPING, diffe
 from holdfast.audit.subject import ACTIONS, NotOfferedError
 
 CHECKS = Register()
+LONG = 70  # longer than the chunks and windows people cut memory into
+# Steps, slots and how far outputs may be apart. Sizes that tell T from B; over many steps, rounding may be blown up.
+SIZES = ((6, 4, SAME), (4, 6, SAME), (5, 1, SAME), (LONG, 2, 1e-2))
 
 
 @CHECKS(
     cost="Silently memoryless: the policy can only be as good as one without memory.",
-    mend="Hand the state of one step to the next: look for a forgotten state argument, or one replaced by zeros.",
+    mend="Hand the state of one step to the next: look for a forgotten state argument, one replaced by zeros, or a mask that is "
+    "turned round (done instead of 1 - done). A policy without memory says so: --declare memoryless.",
     excused_by=("memoryless",),
     quick=True,
+    root=1,
 )
 def memory_is_used(e: Examination, tally: Tally) -> None:
     """An observation changes what the policy puts out later in its episode."""
@@ -85,6 +90,7 @@ def the_future_is_not_seen(e: Examination, tally: Tally) -> None:
     mend="Run the same code for one step and for many. Look for (T, B) mixed up in a reshape.",
     look_at="sequence",
     quick=True,
+    root=1,
 )
 def steps_equal_a_sequence(e: Examination, tally: Tally) -> None:
     """T calls of one step give what one call of T steps gives, within an episode."""
@@ -107,7 +113,7 @@ def steps_equal_a_sequence_across_ends(e: Examination, tally: Tally) -> None:
 
 def _compare(e: Examination, tally: Tally, ends: dict[int, list[int]]) -> None:
     with torch.no_grad():
-        for steps, slots in ((6, 4), (4, 6), (5, 1)):  # sizes that tell T from B
+        for steps, slots, limit in SIZES:
             shown = {slot: [t for t in at if t < steps] for slot, at in ends.items() if slot < slots}
             script = e.probe.script(T=steps, B=slots, ends=shown, blank=True)
             stepped = e.probe.run(STEPPING, script)
@@ -115,7 +121,30 @@ def _compare(e: Examination, tally: Tally, ends: dict[int, list[int]]) -> None:
             apart = differences(stepped.outputs, whole.outputs)
             size, t, b = float(apart.max()), int(apart.argmax()) // slots, int(apart.argmax()) % slots
             said = f"{steps} steps of {slots} slots at once are {size:.2g} away from single steps (slot {b}, step {t})"
-            tally.still(SEQUENCE, size, f"{SEQUENCE}: {said}")
+            tally.still(SEQUENCE, size, f"{SEQUENCE}: {said}", limit)
+
+
+@CHECKS(
+    cost="Learning judges by other numbers than those that other checks looked at.",
+    mend="Let both run the same code, from the same start state, with gradients.",
+    look_at="score",
+)
+def scoring_equals_a_sequence(e: Examination, tally: Tally) -> None:
+    """Scoring that is told how episodes ended gives what a sequence gives, and the same gradients."""
+    e.probe.needs(SEQUENCE)
+    script = e.probe.script(ends=AWKWARD_ENDS)
+    scored = replace(script, ended_by="terminated")
+    with torch.no_grad():
+        actions = e.probe.run(STEPPING, script).outputs.get(ACTIONS)
+        one, other = (e.probe.run(SEQUENCE, shown, actions).outputs for shown in (script, scored))
+        size = float(differences(one, other).max())
+        tally.still(SEQUENCE, size, f"score: outputs are {size:.2g} away from those of a sequence")
+    ours, theirs = (e.gradients_by_start(shown, actions) for shown in (script, scored))
+    most = max((float(leaf.abs().max()) for leaf in ours), default=0.0)
+    if most:
+        size = max(float((x - y).abs().max()) for x, y in zip(ours, theirs, strict=True)) / most
+        said = f"score: gradients by the start state are {size:.2g} of the largest away from those of a sequence"
+        tally.still(SEQUENCE, size, said, limit=1e-3)
 
 
 @CHECKS(
@@ -155,9 +184,10 @@ def the_start_state_is_used(e: Examination, tally: Tally) -> None:
 
 
 @CHECKS(
-    cost="Segments start from the memory of one step too late or too early (ml-agents shipped this for years).",
-    mend="Record the state before a step as the start of the segment that begins with it.",
-    look_at="get_memory",
+    cost="Segments are learned from another memory than they were lived with: of a step too late or too early, or out of place.",
+    mend="Record the state before a step as the start of the segment that begins with it, and hand every tensor of it to "
+    "learning in its place.",
+    look_at="sequence",
     excused_by=("zero_start_states",),
     quick=True,
 )
@@ -183,7 +213,8 @@ def the_start_state_is_the_right_one(e: Examination, tally: Tally) -> None:
 
 @CHECKS(
     cost="Nothing is learned across time: the policy remembers, but never learns what to remember.",
-    mend="Detach the state between calls only, never between the steps of one sequence.",
+    mend="Detach the state between calls only, never between the steps of one sequence. A tensor of the state that only selects "
+    "(a mask) is named in no_gradient.",
     look_at="sequence",
     excused_by=("memoryless", "truncated_gradients"),
     quick=True,

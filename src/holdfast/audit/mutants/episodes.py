@@ -67,17 +67,26 @@ class ResetsOneStepLate(Sound):
         return super().sequence(obs, state, late, actions)
 
 
+@caught_by("reset_inside")
+class ResetsOneStepEarly(Sound):
+    """While learning, the flag of a step is used on the one before it: the end of an episode is forgotten too soon."""
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        early = torch.cat([first[1:], torch.zeros_like(first[:1])])
+        return super().sequence(obs, state, early, actions)
+
+
 @caught_by("every_part_of_the_state_is_reset")
 class ResetsOnlyH(Sound):
-    """h is cleared, c is not."""
+    """One tensor of the state is cleared, another is not: h, and not c."""
 
     def reset(self, state: State, first: Tensor) -> State:
         return super().reset(state, first)[0], state[1]
 
 
-@caught_by("every_part_of_the_state_is_reset")
+@caught_by("every_part_of_the_state_is_reset", needs="layers_are_in_place")
 class ResetsTheTopLayer(Sound):
-    """Only the last layer is cleared."""
+    """One layer is cleared, others are not."""
 
     def reset(self, state: State, first: Tensor) -> State:
         cleared = super().reset(state, first)
@@ -102,6 +111,15 @@ class FlagsAsIndices(Sound):
         for leaf in cleared:
             leaf[:, first if first.dtype == torch.bool else first.long()] = 0.0
         return cleared
+
+
+@caught_by("integer_flags")
+class InvertsIntegers(Sound):
+    """~first is taken of integers: ~0 is -1, and ~1 is -2."""
+
+    def reset(self, state: State, first: Tensor) -> State:
+        going_on = ~first if not first.is_floating_point() else 1 - first
+        return tuple(leaf * going_on[None, :, None] for leaf in state)
 
 
 @caught_by("reset_with_one_slot")
@@ -134,6 +152,22 @@ class IgnoresTruncation(Sound):
 
     def ended(self, terminated: Tensor, truncated: Tensor) -> Tensor:
         return terminated != 0
+
+
+@caught_by("reset_on_truncated")
+class ActsPastTruncation(Sound):
+    """Acting resets on terminated only; learning on both."""
+
+    def act(self, obs: Tensor, terminated: Tensor, truncated: Tensor, slots: Tensor) -> Outputs:
+        return super().act(obs, terminated, torch.zeros_like(truncated), slots)
+
+
+@caught_by("reset_on_truncated")
+class ScoresPastTruncation(Sound):
+    """Learning resets on terminated only; acting on both."""
+
+    def score(self, obs: Tensor, terminated: Tensor, truncated: Tensor, state: State, actions: Tensor) -> Outputs:
+        return super().score(obs, terminated, torch.zeros_like(truncated), state, actions)
 
 
 @caught_by("gradients_stop_at_a_reset")

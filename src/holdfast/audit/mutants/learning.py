@@ -12,7 +12,7 @@ from holdfast.audit.subject import Outputs, State
 
 @caught_by("log_probs_replay", "the first version of MettaGrid's trainer")
 class ScoresTheWrongAction(Sound):
-    """Learning scores the next action's log-prob."""
+    """Learning computes another log-prob than acting did: here that of the next action."""
 
     def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
         assert actions is not None

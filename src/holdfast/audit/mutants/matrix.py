@@ -39,6 +39,7 @@ def as_key(reports: dict[str, Report]) -> list[dict[str, Any]]:
             "what": mutant.what,
             "seen": mutant.seen,
             "check": mutant.check,
+            "needs": mutant.needs,
             "fails": {
                 finding.check.name: {form: round(share, 3) for form, share in finding.broken_shares.items()}
                 for finding in reports[mutant.name].findings

@@ -106,6 +106,14 @@ class LooksFromABlankMemory(Sound):
 
 
 @caught_by("looking_gives_the_value")
+class LooksByPosition(Sound):
+    """A value is looked up with the memory at a slot's position in the batch, not with its own."""
+
+    def look(self, obs: Tensor, terminated: Tensor, truncated: Tensor, slots: Tensor) -> Outputs:
+        return super().look(obs, terminated, truncated, torch.arange(len(slots)))
+
+
+@caught_by("looking_gives_the_value")
 class LooksPastTheEnd(Sound):
     """The value of a first observation is computed with the memory of the episode before."""
 
@@ -137,6 +145,14 @@ class ClearsTheWholeSlice(Sound):
 
     def reset_slots(self, slots: Tensor) -> None:
         self.reset_memory()
+
+
+@caught_by("single_slots_are_cleared")
+class ClearsTheFirstNamed(Sound):
+    """Of several slots that are named, one is cleared."""
+
+    def reset_slots(self, slots: Tensor) -> None:
+        super().reset_slots(slots[:1])
 
 
 @caught_by("weights_load_with_other_slots", "metta #3299")

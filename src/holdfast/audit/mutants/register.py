@@ -15,6 +15,7 @@ class Mutant:
     kind: type[Sound]
     check: str
     seen: str = ""
+    needs: str = ""  # a check that can only run on policies that could have this bug
 
     @property
     def name(self) -> str:
@@ -28,9 +29,9 @@ class Mutant:
 MUTANTS: list[Mutant] = []
 
 
-def caught_by(check: str, seen: str = "") -> Callable[[type[Sound]], type[Sound]]:
+def caught_by(check: str, seen: str = "", needs: str = "") -> Callable[[type[Sound]], type[Sound]]:
     def add(kind: type[Sound]) -> type[Sound]:
-        MUTANTS.append(Mutant(kind, check, seen))
+        MUTANTS.append(Mutant(kind, check, seen, needs))
         return kind
 
     return add

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from holdfast.audit.mutants.register import caught_by
-from holdfast.audit.mutants.sound import LAYERS, Sound
+from holdfast.audit.mutants.sound import HIDDEN, LAYERS, Network, Sound
 from holdfast.audit.subject import Outputs, State
 
 
@@ -25,6 +25,22 @@ class NormalisesOverSlots(Sound):
     def encode(self, obs: Tensor) -> Tensor:
         x = super().encode(obs)
         return x - x.flatten(0, -2).mean(0)
+
+
+@caught_by("slots_are_apart")
+class HasABatchNorm(Sound):
+    """Features go through a BatchNorm."""
+
+    def network(self) -> Network:
+        network = super().network()
+        self.norm = nn.BatchNorm1d(HIDDEN)
+        network.add_module("norm", self.norm)
+        return network
+
+    def encode(self, obs: Tensor) -> Tensor:
+        x = super().encode(obs)
+        rows = x.flatten(0, -2)
+        return x if len(rows) == 1 else self.norm(rows).view_as(x)  # it refuses a batch of one
 
 
 @caught_by("slots_are_apart_in_gradients")
@@ -70,6 +86,19 @@ class MemoryByPosition(Sound):
 
     def store(self, state: State, slots: Tensor) -> None:
         super().store(state, torch.arange(len(slots)))
+
+
+@caught_by("slots_in_any_order")
+class ResetsByPosition(Sound):
+    """Where an episode begins, the row at that position of the batch is cleared, not the row of that slot."""
+
+    def act(self, obs: Tensor, terminated: Tensor, truncated: Tensor, slots: Tensor) -> Outputs:
+        ended = self.ended(terminated, truncated)
+        self.recall(slots)  # makes room for them
+        self.reset_slots(ended.nonzero().flatten())
+        outputs, state = self.step(obs, self.recall(slots), torch.zeros_like(ended))
+        self.store(state, slots)
+        return outputs
 
 
 @caught_by("slots_in_other_slices", "the first version of MettaGrid's trainer")

@@ -18,6 +18,14 @@ class ForgetsEverything(Sound):
         return tuple(torch.zeros_like(leaf) for leaf in state)
 
 
+@caught_by("memory_is_used")
+class TurnsTheMaskRound(Sound):
+    """The state is multiplied by done instead of 1 - done: kept where an episode begins, cleared where it goes on."""
+
+    def reset(self, state: State, first: Tensor) -> State:
+        return super().reset(state, first == 0)
+
+
 @caught_by("memory_is_used", "SB3 predict; torchrl #1406")
 class ForgetsWhileActing(Sound):
     """Acting starts every step from a blank memory; learning carries it on."""
@@ -71,9 +79,47 @@ class ResetsOnlyWhileActing(Sound):
         return super().sequence(obs, state, torch.zeros_like(first), actions)
 
 
+@caught_by("steps_equal_a_sequence_across_ends")
+class ResetsOnlyWhileLearning(Sound):
+    """Learning resets; acting never does."""
+
+    def step(self, obs: Tensor, state: State, first: Tensor) -> tuple[Outputs, State]:
+        return super().step(obs, state, torch.zeros_like(first))
+
+
+@caught_by("steps_equal_a_sequence")
+class LearnsInChunks(Sound):
+    """Learning cuts a sequence into chunks of 16, and starts each from a blank memory."""
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        assert actions is not None
+        parts, after = [], state
+        for chunk in zip(*(x.split(16) for x in (obs, first, actions)), strict=True):
+            outputs, after = super().sequence(chunk[0], state, *chunk[1:])
+            parts.append(outputs)
+            state = self.initial_state(obs.shape[1])
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}, after
+
+
+@caught_by("scoring_equals_a_sequence")
+class ScoresFromZeros(Sound):
+    """Scoring ignores the start state it is given."""
+
+    def score(self, obs: Tensor, terminated: Tensor, truncated: Tensor, state: State, actions: Tensor) -> Outputs:
+        return super().score(obs, terminated, truncated, self.initial_state(obs.shape[1]), actions)
+
+
+@caught_by("scoring_equals_a_sequence")
+class ScoresWithoutGradients(Sound):
+    """Scoring detaches the start state and everything after it."""
+
+    def score(self, obs: Tensor, terminated: Tensor, truncated: Tensor, state: State, actions: Tensor) -> Outputs:
+        return super().score(obs, terminated, truncated, tuple(leaf.detach() for leaf in state), actions)
+
+
 @caught_by("the_final_state_is_right", "torchrl #3711")
 class LosesTheFinalState(Sound):
-    """The state before the last step is handed back."""
+    """The state that a sequence hands back is not the last one: here the one before the last step."""
 
     def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
         outputs, final = super().sequence(obs, state, first, actions)
