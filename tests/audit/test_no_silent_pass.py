@@ -1,7 +1,9 @@
 """What an auditor could overlook: policies that end the process, are too quiet, write into what they get, or say what is not so."""
 
+import re
 import sys
 from collections import deque
+from functools import partial
 
 import numpy as np
 import pytest
@@ -93,6 +95,43 @@ def test_whatever_grows_is_seen_with_and_without_memory_of_its_own(kept):
         assert only(kind(), "memory_is_bounded").verdict == Verdict.FAIL
 
 
+HISTORY = []
+
+
+def keeps_globally(obs, state, first):
+    HISTORY.append(1)
+    return {"logits": obs + state[0][0] * (first == 0)[:, None]}, (obs.unsqueeze(0),)
+
+
+class Plain:
+    """An object that is no module, and keeps what it saw."""
+
+    def __init__(self):
+        self.history = []
+
+    def step(self, obs, state, first):
+        self.history.append(1)
+        return {"logits": obs + state[0][0] * (first == 0)[:, None]}, (obs.unsqueeze(0),)
+
+
+def keeping_in_a_closure():
+    history = []
+
+    def step(obs, state, first):
+        history.append(1)
+        return {"logits": obs + state[0][0] * (first == 0)[:, None]}, (obs.unsqueeze(0),)
+
+    return step
+
+
+@pytest.mark.parametrize(
+    "step", [keeps_globally, Plain().step, keeping_in_a_closure(), partial(keeping_in_a_closure())]
+)
+def test_whatever_a_function_can_get_at_is_seen_to_grow(step):
+    subject = StepFunction(step, lambda B: (torch.zeros(1, B, 3),), obs_shape=(3,))
+    assert only(subject, "memory_is_bounded").verdict == Verdict.FAIL
+
+
 def test_a_window_that_is_bounded_does_not_grow():
     class Remembers(Sound):
         def __init__(self, seed=0):
@@ -114,14 +153,18 @@ def test_nonsense_for_integer_flags_is_no_refusal():
 
     class Refuses(Sound):
         def step(self, obs, state, first):
-            if first.dtype == torch.float32:
-                raise TypeError("flags are whole")
+            if first.dtype in (torch.uint8, torch.float32):
+                raise TypeError("flags are boolean")
             return super().step(obs, state, first)
 
     assert only(Nan(), "integer_flags").verdict == Verdict.FAIL
+    assert only(Nan(), "integer_flags", declared="boolean_flags").verdict == Verdict.DECLARED
     finding = only(Refuses(), "integer_flags")
     assert finding.verdict == Verdict.PASS
-    assert "float32 flags are refused in stepping: TypeError" in finding.evidence
+    assert (
+        "uint8 flags are refused in stepping: TypeError, float32 flags are refused in stepping: TypeError"
+        in finding.evidence
+    )
 
 
 def test_a_policy_that_writes_into_what_it_is_given_fails_that_check_and_no_dozen_others():
@@ -170,8 +213,8 @@ def test_a_memory_that_takes_in_cues_only_remembers_some_openings_and_that_is_en
             written = (x[..., :1] > 0).float()
             return y, tuple(written * new + (1 - written) * old for new, old in zip(after, kept, strict=True))
 
-    seen = [only(Latch(seed), "first_observations_are_remembered", seed=seed).verdict for seed in range(3)]
-    assert seen == [Verdict.PASS] * 3
+    for seed in range(3):
+        assert audit(Latch(seed), seed=seed).failures == []
 
 
 def test_what_was_looked_at_is_judged_even_if_the_rest_is_not_offered():
@@ -196,6 +239,27 @@ def test_an_audit_leaves_the_memory_of_a_policy_alone():
         assert torch.equal(is_now, was)
 
 
+def test_a_memory_that_did_not_exist_before_an_audit_is_blank_after_it():
+    class StartsWithNone(Sound):
+        memory = ()
+
+        def get_memory(self):
+            return super().get_memory() if self.acted else ()
+
+        def act(self, obs, terminated, truncated, slots):
+            self.acted = True
+            return super().act(obs, terminated, truncated, slots)
+
+        def set_memory(self, memory):
+            self.acted = True
+            super().set_memory(memory)
+
+    subject = StartsWithNone()
+    subject.acted = False
+    audit(subject, checks=["slots_are_apart"])
+    assert not any(leaf.any() for leaf in subject.get_memory())
+
+
 class OtherNamesLater(Sound):
     def step(self, obs, state, first):
         outputs, state = super().step(obs, state, first)
@@ -205,6 +269,23 @@ class OtherNamesLater(Sound):
 class MemoryIsADict(Sound):
     def get_memory(self):
         return {"h": self.memory[0]}
+
+
+class StateIsNested(Sound):
+    def initial_state(self, B):
+        h, c = super().initial_state(B)
+        return (h,), (c,)
+
+
+class HandsBackNoState(Sound):
+    def step(self, obs, state, first):
+        return super().step(obs, state, first)[0]
+
+
+class PutsOutAFloat(Sound):
+    def step(self, obs, state, first):
+        outputs, state = super().step(obs, state, first)
+        return outputs | {"temperature": 1.0}, state
 
 
 class SequenceHandsBackATensor(Sound):
@@ -228,6 +309,9 @@ class SeesOneThing(Sound):
     [
         (MemoryIsADict, "get_memory gave a state of type dict"),
         (SequenceHandsBackATensor, "sequence gave a state of type Tensor"),
+        (StateIsNested, "initial_state: entry 0 of the state is a tuple: a flat tuple of tensors"),
+        (HandsBackNoState, r"step gave dict: outputs and a state are needed, \(outputs, state\)"),
+        (PutsOutAFloat, "a step gave temperature of type float: a tensor is needed"),
         (ObservesArrays, "observations gave ndarray: a tensor"),
         (SeesOneThing, r"observations\(48\) are all alike"),
     ],
@@ -237,22 +321,150 @@ def test_what_is_malformed_is_said_in_a_line(kind, said):
         audit(kind())
 
 
+def test_learning_that_names_its_outputs_otherwise_is_not_called_sound():
+    class Misspelt(Sound):
+        def sequence(self, obs, state, first, actions):
+            outputs, final = super().sequence(obs, state, first, actions)
+            return {f"{name}s": y for name, y in outputs.items()}, final
+
+    class HalfMisspelt(Misspelt):
+        def sequence(self, obs, state, first, actions):
+            outputs, final = super().sequence(obs, state, first, actions)
+            return outputs | {"value": outputs["values"]}, final
+
+    with pytest.raises(UnusableError, match="give the same things the same names"):
+        audit(Misspelt())
+    remarks = audit(HalfMisspelt(), checks=["values_replay"]).remarks
+    assert "Learning does not put out log_prob, entropy, full_log_probs: not compared with acting." in remarks
+
+
+def test_outputs_that_never_change_cannot_be_audited():
+    class Constant(Sound):
+        def heads(self, y):
+            return super().heads(0 * y)
+
+    with pytest.raises(UnusableError, match="do not change with what it observes"):
+        audit(Constant())
+
+
+def test_a_state_is_read_by_the_names_of_a_dict_whatever_their_order():
+    cell = nn.LSTMCell(3, 4)
+
+    def step(obs, state, first):
+        kept = (first == 0).float()[:, None]
+        h, c = cell(obs, (state["h"][0] * kept, state["c"][0] * kept))
+        return {"logits": h}, {"c": c[None], "h": h[None]}
+
+    def other_names(obs, state, first):
+        outputs, state = step(obs, state, first)
+        return outputs, {"h": state["h"], "cell": state["c"]}
+
+    def subject(code):
+        return StepFunction(
+            code, lambda B: {"h": torch.zeros(1, B, 4), "c": torch.zeros(1, B, 4)}, obs_shape=(3,), module=cell
+        )
+
+    assert audit(subject(step)).sound
+    with pytest.raises(UnusableError, match="a state has h, c, and another one h, cell"):
+        audit(subject(other_names))
+
+
+def test_a_value_that_writes_into_the_state_is_found_out():
+    class Writes(Sound):
+        def value(self, obs, state, first):
+            outputs, after = self.step(obs, state, first)
+            for leaf, new in zip(state, after, strict=True):
+                leaf.copy_(new)
+            return {"value": outputs["value"]}
+
+    failures = [finding.check.name for finding in audit(Writes()).failures]
+    assert failures == ["start_states_are_not_changed"]
+
+
 def test_outputs_that_come_and_go_are_a_finding():
     finding = only(OtherNamesLater(), "slots_are_apart")
     assert finding.verdict == Verdict.FAIL
     assert "names have to be the same at every step" in finding.evidence
 
 
-def test_what_begins_after_many_steps_is_seen():
-    class WipesAtForty(Sound):
-        """Its window of forty steps runs over while it learns."""
+class OtherShapesLater(Sound):
+    def step(self, obs, state, first):
+        outputs, state = super().step(obs, state, first)
+        return (outputs | {"value": outputs["value"].unsqueeze(-1)} if first.any() else outputs), state
+
+
+class EntropyOfAnotherShape(Sound):
+    def scores(self, log_probs, value, actions):
+        scores = super().scores(log_probs, value, actions)
+        return scores | {"entropy": scores["entropy"].unsqueeze(-1)}
+
+
+class ScoresATensor(Sound):
+    def score(self, obs, terminated, truncated, state, actions):
+        return super().score(obs, terminated, truncated, state, actions)["value"]
+
+
+class RebuildsWithoutAModule(Sound):
+    def rebuild(self):
+        other = super().rebuild()
+        other.module = None
+        return other
+
+
+@pytest.mark.parametrize(
+    ("kind", "check", "said"),
+    [
+        (OtherShapesLater, "slots_are_apart", r"a step gave value of shape \[4, 1\], and another one of \[4\]"),
+        (EntropyOfAnotherShape, "entropy_is_that_of_the_policy", r"output entropy is .* they have to agree"),
+        (ScoresATensor, "scoring_equals_a_sequence", "sequence gave outputs of type Tensor"),
+        (RebuildsWithoutAModule, "weights_load_with_other_slots", "rebuild gave a subject without module"),
+    ],
+)
+def test_what_turns_out_malformed_later_is_a_finding(kind, check, said):
+    finding = only(kind(), check)
+    assert finding.verdict == Verdict.FAIL
+    assert re.search(said, finding.evidence)
+
+
+class WipesAtForty(Sound):
+    """Its window of forty steps runs over while it learns."""
+
+    def sequence(self, obs, state, first, actions):
+        wiped = first.clone()
+        wiped[40:41] = True
+        return super().sequence(obs, state, wiped, actions)
+
+
+class WhispersAndWipes(WipesAtForty):
+    """Loud enough to be heard, too quiet for a limit that is meant for others."""
+
+    def heads(self, y):
+        log_probs, value = super().heads(y)
+        return log_probs, 0.02 * value
+
+    def scores(self, log_probs, value, actions):
+        return {"value": value}
+
+
+@pytest.mark.parametrize("kind", [WipesAtForty, WhispersAndWipes])
+def test_what_begins_after_many_steps_is_seen(kind):
+    assert only(kind(), "steps_equal_a_sequence").verdict == Verdict.FAIL
+
+
+def test_a_policy_that_blows_up_rounding_is_not_accused_of_it():
+    class Wild(Sound):
+        """A chaotic memory: differences double at every step. Learning rounds otherwise than acting."""
+
+        def cell(self, x, state):
+            h = (1 - 1.9 * state[0] ** 2 + 0.01 * x).clamp(-1, 1)
+            return h[0], (h, state[1])
 
         def sequence(self, obs, state, first, actions):
-            wiped = first.clone()
-            wiped[40:41] = True
-            return super().sequence(obs, state, wiped, actions)
+            return super().sequence(obs, tuple(leaf + 1e-8 for leaf in state), first, actions)
 
-    assert only(WipesAtForty(), "steps_equal_a_sequence").verdict == Verdict.FAIL
+    finding = only(Wild(), "steps_equal_a_sequence")
+    assert finding.verdict == Verdict.PASS
+    assert "70 steps could not be compared: rounding alone grows to" in finding.evidence
 
 
 def test_both_parts_of_complex_numbers_count():
@@ -300,5 +512,51 @@ def test_the_place_to_look_at_is_the_policys_own():
     class StepsOnly(NeverResets):
         act, get_memory, set_memory = Subject.act, Subject.get_memory, Subject.set_memory
 
-    assert "test_no_silent_pass" not in only(StepsOnly(), "reset_inside").where  # NeverResets inherits both methods
+    assert "mutants/sound.py:" in only(StepsOnly(), "reset_inside").where  # NeverResets inherits both methods
     assert all("audit/subject.py" not in finding.where for finding in audit(StepsOnly()).failures)
+
+
+def test_adapters_that_cast_flags_say_so():
+    class Cast(Sound):
+        flags_are_cast = "flags are handed over as floats"
+
+    finding = only(Cast(), "integer_flags")
+    assert finding.verdict == Verdict.NOT_RUN
+    assert finding.evidence == "flags are handed over as floats"
+
+
+def test_frozen_weights_need_no_gradient():
+    class Frozen(Sound):
+        def network(self):
+            network = super().network()
+            network.encoder.requires_grad_(False)
+            return network
+
+    class SeesCodes(Sound):
+        """Whole numbers, so only weights can say that the encoder is cut off."""
+
+        def observations(self, N, generator):
+            return torch.randint(5, (N,), generator=generator)
+
+        def encode(self, obs):
+            return super().encode(nn.functional.one_hot(obs, 5).float())
+
+    class CutOff(SeesCodes):
+        def encode(self, obs):
+            return super().encode(obs).detach()
+
+    assert only(Frozen(), "learning_has_gradients").verdict == Verdict.PASS
+    assert only(SeesCodes(), "learning_has_gradients").verdict == Verdict.PASS
+    assert "log_prob moves with encoder.weight, encoder.bias" in only(CutOff(), "learning_has_gradients").evidence
+
+
+def test_scoring_without_a_graph_is_no_scoring():
+    class ScoresUnderNoGrad(Sound):
+        def score(self, obs, terminated, truncated, state, actions):
+            with torch.no_grad():
+                return super().score(obs, terminated, truncated, state, actions)
+
+    assert (
+        "gradients by the start state are 1 of the largest"
+        in only(ScoresUnderNoGrad(), "scoring_equals_a_sequence").evidence
+    )

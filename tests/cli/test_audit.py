@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -263,3 +264,63 @@ def test_one_that_takes_for_ever_is_given_up_on_and_told_where_it_was(file, tmp_
     assert (runs.code, makes.code) == (2, 2)
     assert re.search(r"not done after 3 s: gave up in the first run of the policy at mine.py:\d+\.", runs.err)
     assert "not done after 3 s: gave up in making slow.py:subject at slow.py:4." in makes.err
+
+
+PRINTS = """
+from holdfast.audit.mutants import Sound
+
+print("imported")
+
+class Prints(Sound):
+    def step(self, obs, state, first):
+        print("a step")
+        return super().step(obs, state, first)
+"""
+
+
+def test_what_a_policy_prints_does_not_spoil_the_json(tmp_path, capsys):
+    (tmp_path / "prints.py").write_text(PRINTS)
+    run(f"{tmp_path / 'prints.py'}:Prints", *ONE, "--json")
+    heard = capsys.readouterr()
+    assert json.loads(heard.out)["sound"] is True
+    assert "a step" in heard.err
+
+
+def test_what_cannot_be_audited_is_said_in_json_too(capsys):
+    run("py_agent=fats", "--json", code=2)
+    assert "no such agent" in json.loads(capsys.readouterr().out)["error"]
+
+
+ENDS_THE_PROCESS = """
+import os, signal, threading, time
+from holdfast.audit.mutants import Sound
+
+class Leaves(Sound):
+    def sequence(self, *args):
+        os._exit(0)
+
+class Crashes(Sound):
+    def sequence(self, *args):
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+class Lingers(Sound):
+    def __init__(self):
+        super().__init__()
+        threading.Thread(target=time.sleep, args=(600,)).start()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [
+        ("Leaves", 2, "the policy ended the process, with exit code 0, before it was judged"),
+        ("Crashes", 2, "the policy ended the process: SIGSEGV"),
+        ("Lingers", 0, ""),
+    ],
+)
+def test_a_process_that_is_ended_or_held_up_is_no_verdict(name, code, said, tmp_path):
+    (tmp_path / "ends.py").write_text(ENDS_THE_PROCESS)
+    command = [sys.executable, "-m", "holdfast", "audit", f"{tmp_path / 'ends.py'}:{name}", *ONE]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == code, ended.stderr
+    assert said in ended.stderr

@@ -96,6 +96,48 @@ class NeverResets(MyPolicy):
 """
 
 
+WHISPERS = """
+from examples_custom import MyPolicy
+import torch
+
+class Whispers(MyPolicy):
+    def decode_actions(self, hidden):
+        scores, values = super().decode_actions(hidden)
+        return 1e-9 * scores, 1e-9 * values
+"""
+
+
+def test_a_policy_that_cannot_be_audited_is_trained_only_if_told(tmp_path: Path, monkeypatch, capsys):
+    (tmp_path / "examples_custom.py").write_text(EXAMPLE.read_text())
+    code = tmp_path / "whispers.py"
+    code.write_text(WHISPERS)
+    monkeypatch.syspath_prepend(tmp_path)
+    words = [*SMALL, f"py_agent={code}:Whispers", f"runs_dir={tmp_path}", "run=own"]
+    with pytest.raises(SettingsError, match=r"Whispers cannot be audited: an observation moves no.*\naudit=off trains"):
+        train(load_settings(words))
+    assert train(load_settings([*words, "audit=warn"])).run.exists()
+    assert "Whispers cannot be audited" in capsys.readouterr().err
+
+
+LEAVES = """
+import sys
+from examples_custom import MyPolicy
+
+class Leaves(MyPolicy):
+    def __init__(self, *args, **kwargs):
+        sys.exit(0)
+"""
+
+
+def test_a_policy_that_ends_the_process_when_it_is_made_is_refused(tmp_path: Path, monkeypatch):
+    (tmp_path / "examples_custom.py").write_text(EXAMPLE.read_text())
+    code = tmp_path / "leaves.py"
+    code.write_text(LEAVES)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SettingsError, match=r"it ends the process when it is made at .*leaves.py:7"):
+        train(load_settings([*SMALL, f"py_agent={code}:Leaves", f"runs_dir={tmp_path}", "run=own"]))
+
+
 def test_a_refused_policy_is_told_which_known_bugs_fail_like_it(tmp_path: Path, monkeypatch):
     (tmp_path / "examples_custom.py").write_text(EXAMPLE.read_text())
     code = tmp_path / "resets.py"

@@ -2,8 +2,8 @@
 
 from holdfast.audit.audit import Report, audit
 from holdfast.audit.checks import CHECKS
+from holdfast.audit.compare import UnusableError
 from holdfast.audit.findings import Check, Finding, Verdict
-from holdfast.audit.probe import UnusableError
 from holdfast.audit.sound import assert_sound, failures_in_words
 from holdfast.audit.subject import DEVIATIONS, NotOfferedError, Outputs, State, Subject
 from holdfast.audit.target import subject_of

@@ -13,11 +13,12 @@ from pathlib import Path
 import torch
 
 from holdfast.audit.checks import CHECKS
+from holdfast.audit.compare import UnusableError
 from holdfast.audit.dependence import DependencyMap
 from holdfast.audit.examination import Examination
 from holdfast.audit.findings import Check, Finding, Judgement, Tally, Verdict, judged
 from holdfast.audit.likeness import KnownBug, most_like
-from holdfast.audit.probe import ACTING, SEQUENCE, STEPPING, UnusableError
+from holdfast.audit.probe import ACTING, SEQUENCE, STEPPING
 from holdfast.audit.subject import DEVIATIONS, NotOfferedError, Subject
 from holdfast.audit.waking import left_as_it_was, wake
 from holdfast.config.nearest import did_you_mean
@@ -36,6 +37,7 @@ class Report:
     seconds: float
     forms: tuple[str, ...] = ()  # what the policy could be shown scripts in
     note: str = ""  # what was done to the policy so that it could be heard
+    not_scored: tuple[str, ...] = ()  # outputs of acting that learning does not put out
     maps: dict[tuple[str, str], DependencyMap] = field(repr=False, default_factory=dict)
 
     @property
@@ -69,12 +71,12 @@ class Report:
 
     @property
     def remarks(self) -> list[str]:
-        """Sentences that belong to the verdict, if any do."""
+        """Sentences that belong to the verdict, if any do, besides what is declared."""
         remarks = []
-        if self.declared:
-            remarks.append(f"Declared: {', '.join(sorted(self.declared))}.")
         if SEQUENCE not in self.forms:
             remarks.append("It was not seen learning: it has no form for sequences.")
+        if self.not_scored:
+            remarks.append(f"Learning does not put out {', '.join(self.not_scored)}: not compared with acting.")
         return [*remarks, f"Note: {self.note}."] if self.note else remarks
 
     def counts(self) -> dict[str, int]:
@@ -117,8 +119,17 @@ def audit(
             if on_check is not None:
                 on_check(check.name)
             findings.append(run_check(check, examination))
-    forms, seconds = tuple(examination.probe.forms), time.perf_counter() - began
-    return Report(subject.name, tuple(findings), on_purpose, seconds, forms, note, examination.maps)
+    probe, seconds = examination.probe, time.perf_counter() - began
+    return Report(
+        name=subject.name,
+        findings=tuple(findings),
+        declared=on_purpose,
+        seconds=seconds,
+        forms=tuple(probe.forms),
+        note=note,
+        not_scored=probe.not_scored,
+        maps=examination.maps,
+    )
 
 
 def check_declared(names: frozenset[str]) -> frozenset[str]:
@@ -170,8 +181,14 @@ def run_check(check: Check, examination: Examination) -> Finding:
     except UnusableError as error:
         found = Judgement(Verdict.FAIL, str(error), broken_shares=RAISED)
     except (Exception, SystemExit) as error:
-        if isinstance(error, HoldfastError) or _is_ours(error):
+        if isinstance(error, HoldfastError):
             raise
+        if _is_ours(error):
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            raise UnusableError(
+                f"the auditor itself failed in {check.name}, which is no verdict about the policy; please report it: "
+                f"{type(error).__name__}: {first_line(error)} ({Path(place.filename).name}:{place.lineno})"
+            ) from error
         said = f"it raised {type(error).__name__}: {first_line(error)}{place_of(error)}"
         found = Judgement(Verdict.FAIL, said, broken_shares=RAISED)
     where = subject.where(_method(check, found.form)) if found.verdict == Verdict.FAIL else ""
@@ -192,7 +209,7 @@ def _opened(subject: Subject, seed: int, declared: frozenset[str]) -> tuple[Exam
         with torch.no_grad():
             for B in (3, 5):
                 examination.probe.check_state(subject.initial_state(B), B, "initial_state")
-            _ = examination.probe.forms
+            examination.probe.check_forms_agree()
         return examination, wake(examination.probe)
     except HoldfastError:
         raise

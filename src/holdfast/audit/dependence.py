@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from holdfast.audit.probe import SEQUENCE, Probe, Script, differences
+from holdfast.audit.compare import differences
+from holdfast.audit.probe import SEQUENCE, Probe, Script
 from holdfast.audit.subject import ACTIONS, NotOfferedError
 
 # Episodes of the four slots of a map: unbroken; cut inside; begun at step 0 and cut at the last step; cut twice in a row.
@@ -99,7 +101,7 @@ def map_of_gradients(probe: Probe, form: str) -> DependencyMap:
         raise NotOfferedError("it has no state, and observations without gradients")
     with torch.enable_grad():
         outputs = probe.run(form, Script(obs, script.first, start)).outputs
-    total = projected(probe, {name: y for name, y in outputs.items() if y.requires_grad})
+    total = projected({name: y for name, y in outputs.items() if y.requires_grad})
     sources = [*leaves, *([obs] if obs.requires_grad else [])]
     size = torch.full((T + 1, B, T, B), float("nan"), dtype=torch.float64)
     axis = probe.subject.slot_axis
@@ -120,13 +122,17 @@ def map_of_gradients(probe: Probe, form: str) -> DependencyMap:
     return DependencyMap(form, script.first, size)
 
 
-def projected(probe: Probe, outputs: dict[str, Tensor]) -> Tensor:
-    """[T, B]: a random mixture of everything that is put out, so that one backward pass asks about all of it."""
+def projected(outputs: dict[str, Tensor]) -> Tensor:
+    """[T, B]: a random mixture of everything that is put out, so that one backward pass asks about all of it.
+
+    Not a sum: that of probabilities is 1, whatever they depend on. An output is mixed in the same way in every call.
+    """
     if not outputs:
         raise NotOfferedError("none of its outputs has a gradient")
     total = torch.zeros(())
     for name in sorted(outputs):
         y = outputs[name].unsqueeze(-1).flatten(2)
         y = y.where(y.isfinite(), 0.0)  # choices that are ruled out may be -inf
-        total = total + (y * torch.randn(y.shape[-1], generator=probe.generator)).sum(-1)
+        generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+        total = total + (y * torch.randn(y.shape[-1], generator=generator)).sum(-1)
     return total

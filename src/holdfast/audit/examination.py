@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
-from types import ModuleType
+from functools import partial
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from holdfast.audit.dependence import DependencyMap, map_of_changes, map_of_gradients
+from holdfast.audit.compare import differences, state_differences
+from holdfast.audit.dependence import DependencyMap, map_of_changes, map_of_gradients, projected
 from holdfast.audit.findings import SAME, Check, Tally
-from holdfast.audit.probe import SEQUENCE, Probe, Script, differences, state_differences
+from holdfast.audit.probe import SEQUENCE, Probe, Script
 from holdfast.audit.subject import ACTIONS, NotOfferedError, State, Subject
 
 
@@ -53,43 +56,61 @@ class Examination:
             raise reason
         return found
 
-    def leaves_without_gradient(self, form: str) -> list[int]:
-        """Tensors of the start state that move outputs, and by which no output has a gradient."""
-        script = self.probe.script(T=3)
-        usual = self.probe.run(form, script)
-        actions = usual.outputs.get(ACTIONS)
-        other = self.probe.any_state(script.first.shape[1])
-        start = tuple(leaf.detach().clone().requires_grad_(leaf.is_floating_point()) for leaf in script.start)
-        with torch.enable_grad():
-            outputs = self.probe.run(form, replace(script, start=start), actions).outputs
-            total = sum(y.sum() for y in outputs.values() if y.requires_grad)
-        lost = []
-        for i, leaf in enumerate(start):
-            changed = replace(script, start=(*script.start[:i], other[i], *script.start[i + 1 :]))
-            moved = differences(usual.outputs, self.probe.run(form, changed, actions).outputs).max()
-            if (
-                i in self.subject.no_gradient
-                or not leaf.requires_grad
-                or not moved > SAME
-                or not isinstance(total, Tensor)
-            ):
-                continue
-            (gradient,) = torch.autograd.grad(total, [leaf], retain_graph=True, allow_unused=True)
-            if gradient is None or not gradient.any():
-                lost.append(i)
-        return lost
+    def reach_of_the_start(self, form: str, steps: tuple[int, ...]) -> tuple[list[int], Tensor, Tensor]:
+        """How far the start state reaches within an episode: numbers n of its tensors that could have a gradient, and by each
+        how much outputs of these steps move [n, steps], and the largest gradient they have [n, steps].
+
+        Gradients are taken before and after the change: at the edge of a maximum or a ReLU one of them is zero.
+        """
+        script = self.probe.script(T=steps[-1] + 1, B=3)
+        usual = self.probe.run(form, script).outputs
+        actions = usual.get(ACTIONS)
+        other = replace(script, start=self.probe.any_state(script.first.shape[1]))
+        before, after = (self._gradients_at(form, shown, actions, steps) for shown in (script, other))
+        numbers = [i for i in before if i not in self.subject.no_gradient]
+        moved = torch.zeros(len(numbers), len(steps), dtype=torch.float64)
+        for row, i in enumerate(numbers):
+            changed = replace(script, start=(*script.start[:i], other.start[i], *script.start[i + 1 :]))
+            with torch.no_grad():
+                apart = differences(usual, self.probe.run(form, changed, actions).outputs)
+            moved[row] = apart[list(steps)].amax(1)
+        gradients = [torch.maximum(before[i], after[i]) for i in numbers]
+        return numbers, moved, torch.stack(gradients) if gradients else torch.zeros_like(moved)
+
+    def _gradients_at(
+        self, form: str, script: Script, actions: Tensor | None, steps: tuple[int, ...]
+    ) -> dict[int, Tensor]:
+        """By number of a tensor of the start state: the largest gradient of the outputs of each of these steps by it."""
+        total, leaves = self.mixed_outputs(form, script, actions)
+        if not leaves:
+            return {}
+        rows = [
+            torch.autograd.grad(total[t].sum(), [*leaves.values()], retain_graph=True, allow_unused=True) for t in steps
+        ]
+        return {
+            i: torch.stack([torch.zeros(()) if row[n] is None else row[n].abs().amax() for row in rows])
+            for n, i in enumerate(leaves)
+        }
 
     def gradients_by_start(self, script: Script, actions: Tensor | None) -> list[Tensor]:
         """Of everything a sequence puts out by each tensor of its start state that could have one."""
+        try:
+            total, leaves = self.mixed_outputs(SEQUENCE, script, actions)
+        except NotOfferedError:  # no output has any
+            return [torch.zeros_like(leaf) for leaf in script.start if leaf.is_floating_point()]
+        if not leaves:
+            return []
+        found = torch.autograd.grad(total.sum(), [*leaves.values()], allow_unused=True)
+        return [torch.zeros_like(x) if g is None else g for x, g in zip(leaves.values(), found, strict=True)]
+
+    def mixed_outputs(self, form: str, script: Script, actions: Tensor | None) -> tuple[Tensor, dict[int, Tensor]]:
+        """Outputs mixed to one number per step and slot [T, B], with their graph, and by number the tensors of the start
+        state that it goes back to."""
         start = tuple(leaf.detach().clone().requires_grad_(leaf.is_floating_point()) for leaf in script.start)
-        leaves = [leaf for leaf in start if leaf.requires_grad]
         with torch.enable_grad():
-            outputs = self.probe.run(SEQUENCE, replace(script, start=start), actions).outputs
-            total = sum(y.where(y.isfinite(), 0.0).sum() for y in outputs.values() if y.requires_grad)
-        if not leaves or not isinstance(total, Tensor):
-            return [torch.zeros_like(leaf) for leaf in leaves]
-        found = torch.autograd.grad(total, leaves, allow_unused=True)
-        return [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found, strict=True)]
+            outputs = self.probe.run(form, replace(script, start=start), actions).outputs
+            total = projected({name: y for name, y in outputs.items() if y.requires_grad})
+        return total, {i: leaf for i, leaf in enumerate(start) if leaf.requires_grad}
 
     def restore_modes(self) -> None:
         """Every module in the mode it came in: some may be frozen in evaluation mode on purpose."""
@@ -188,6 +209,9 @@ def _things_in(thing: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any
         yield name, thing
         for i, value in enumerate(thing):
             yield from _things_in(value, f"{name}[{i}]", seen)
+    elif isinstance(thing, FunctionType | MethodType | partial):
+        for inner, held in _held_by(thing):
+            yield from _things_in(held, f"{name}.{inner}".lstrip("."), seen)
     elif hasattr(thing, "__dict__"):
         computed = _computed_weights(thing) if isinstance(thing, nn.Module) else set()
         for key, value in list(vars(thing).items()):
@@ -196,6 +220,22 @@ def _things_in(thing: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any
                     yield from _things_in(held, f"{name}.{inner}".lstrip("."), seen)
             elif key not in computed:
                 yield from _things_in(value, f"{name}.{key}".lstrip("."), seen)
+
+
+def _held_by(code: FunctionType | MethodType | partial[Any]) -> Iterator[tuple[str, Any]]:
+    """What a function can get at besides its arguments, by name: of its module's names only containers and tensors."""
+    if isinstance(code, partial):
+        yield from (("func", code.func), ("args", code.args), ("keywords", code.keywords))
+    elif isinstance(code, MethodType):
+        yield from ((type(code.__self__).__name__, code.__self__), (code.__name__, code.__func__))
+    elif (code.__module__ or "").partition(".")[0] not in ("torch", "holdfast"):
+        for name, cell in zip(code.__code__.co_freevars, code.__closure__ or (), strict=True):
+            with suppress(ValueError):  # not filled in yet
+                yield name, cell.cell_contents
+        for name in code.__code__.co_names:
+            held = code.__globals__.get(name)
+            if isinstance(held, Tensor | np.ndarray | dict | list | set | deque):
+                yield name, held
 
 
 def _computed_weights(module: nn.Module) -> set[str]:

@@ -8,18 +8,14 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from holdfast.audit.compare import UnusableError, check_outputs, exact, pair, stacked
 from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, Subject
-from holdfast.errors import SettingsError
 
 STEPPING, SEQUENCE, ACTING = "stepping", "sequence", "acting"  # pure steps | one call for all steps | from kept memory
 T, B = 6, 4
 # Episodes that begin inside, twice in a row, at the first step and at the last.
 AWKWARD_ENDS: dict[int, list[int]] = {0: [2], 1: [1, 2], 3: [0, 5]}
 POOL = 48
-
-
-class UnusableError(SettingsError):
-    """The subject cannot be audited at all: it raises, or what it gives has the wrong shape."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +25,7 @@ class Script:
     obs: Tensor  # [T, B, ...]
     first: Tensor  # [T, B] bool
     start: State
-    ended_by: str = ""  # terminated or truncated, for forms that can tell
+    ended_by: str = ""  # terminated, truncated or both, for forms that can tell
 
     def with_obs(self, t: int, b: int, obs: Tensor) -> Script:
         changed = self.obs.clone()
@@ -129,18 +125,35 @@ class Probe:
     # --------------------------------------------------------------------------------------------------- forms
 
     @cached_property
+    def _names(self) -> dict[str, list[str]]:
+        """By form that this subject has: the names of its outputs, without drawn actions."""
+        script, names = self.script(blank=True), {}
+        for form in (STEPPING, SEQUENCE, ACTING):
+            try:
+                outputs = self.run(form, script).outputs
+            except NotOfferedError:
+                if form == STEPPING:
+                    raise
+                continue
+            names[form] = [name for name in outputs if name != ACTIONS]
+        return names
+
+    @property
     def forms(self) -> list[str]:
         """What this subject can do: each check of behaviour in time looks at every one of them."""
-        script = self.script(blank=True)
-        found = [STEPPING]
-        self.run(STEPPING, script)
-        for form in (SEQUENCE, ACTING):
-            try:
-                self.run(form, script)
-            except NotOfferedError:
-                continue
-            found.append(form)
-        return found
+        return [*self._names]
+
+    @property
+    def not_scored(self) -> tuple[str, ...]:
+        """Names of outputs that single steps give and sequences do not."""
+        scored = self._names.get(SEQUENCE, self._names[STEPPING])
+        return tuple(name for name in self._names[STEPPING] if name not in scored)
+
+    def check_forms_agree(self) -> None:
+        """Refuses a subject whose learning cannot be compared with its acting at all."""
+        if self.not_scored and set(self.not_scored) == set(self._names[STEPPING]):
+            one, other = (", ".join(self._names[form]) for form in (STEPPING, SEQUENCE))
+            raise UnusableError(f"step puts out {one}, and sequence {other}: give the same things the same names.")
 
     @property
     def pure_forms(self) -> list[str]:
@@ -169,13 +182,13 @@ class Probe:
             trace = self._all_at_once(shown, actions)
         else:
             trace = self._act_through(shown)
+        self._check_outputs(form, trace.outputs, *script.first.shape)
         if form == SEQUENCE and actions is not None:
             trace = Trace({**trace.outputs, ACTIONS: actions}, trace.final)
-        self._check_outputs(form, trace.outputs, *script.first.shape)
         return trace
 
     def _check_outputs(self, form: str, outputs: Outputs, T: int, B: int) -> None:
-        check_names(outputs, form)
+        check_outputs(outputs, form)
         for name, output in outputs.items():
             if output.shape[:2] != (T, B):
                 raise UnusableError(
@@ -186,8 +199,13 @@ class Probe:
 
     def check_state(self, state: State, B: int, source: str) -> State:
         """A state has to be a tuple of tensors with the slots on one axis; anything else would accuse the wrong code."""
-        if not isinstance(state, tuple) or not all(isinstance(leaf, Tensor) for leaf in state):
+        if not isinstance(state, tuple):
             raise UnusableError(f"{source} gave a state of type {type(state).__name__}: a tuple of tensors is needed.")
+        for i, leaf in enumerate(state):
+            if not isinstance(leaf, Tensor):
+                raise UnusableError(
+                    f"{source}: entry {i} of the state is a {type(leaf).__name__}: a flat tuple of tensors is needed."
+                )
         axis = self.subject.slot_axis
         if any(bool(leaf.isnan().any()) for leaf in state):
             raise UnusableError(f"{source} gave a state that is not a number.")
@@ -202,14 +220,14 @@ class Probe:
     def _step_through(self, script: Script) -> Trace:
         state, steps = script.start, []
         for obs, first in zip(script.obs, script.first, strict=True):
-            outputs, state = self.subject.step(obs, state, first)
+            outputs, state = pair(self.subject.step(obs, state, first), "step")
             self.check_state(state, len(obs), "step")
             steps.append(outputs)
         return Trace(stacked(steps), state)
 
     def _all_at_once(self, script: Script, actions: Tensor | None) -> Trace:
         if not script.ended_by:
-            outputs, final = self.subject.sequence(script.obs, script.start, script.first, actions)
+            outputs, final = pair(self.subject.sequence(script.obs, script.start, script.first, actions), "sequence")
             if final != ():
                 self.check_state(final, script.first.shape[1], "sequence")
             return Trace(outputs, final)
@@ -247,65 +265,5 @@ def seed_draws(seed: int) -> None:
 
 def flags(script: Script) -> tuple[Tensor, Tensor]:
     """terminated and truncated [T, B]."""
-    none = torch.zeros_like(script.first)
-    return (none, script.first) if script.ended_by == "truncated" else (script.first, none)
-
-
-def check_names(outputs: Outputs, source: str) -> None:
-    if not isinstance(outputs, dict) or not all(isinstance(y, Tensor) for y in outputs.values()):
-        raise UnusableError(f"{source} gave outputs of type {type(outputs).__name__}: a dict of tensors is needed.")
-    if not outputs:
-        raise UnusableError(f"{source} gave no outputs.")
-
-
-def stacked(steps: list[Outputs]) -> Outputs:
-    """Outputs of single steps with the steps in front."""
-    for outputs in steps:
-        check_names(outputs, "a step")
-        if outputs.keys() != steps[0].keys():
-            one, other = (", ".join(sorted(names)) for names in (steps[0], outputs))
-            raise UnusableError(f"a step gave {one}, and another one {other}: names have to be the same at every step.")
-    return {name: torch.stack([step[name] for step in steps]) for name in steps[0]}
-
-
-def differences(a: Outputs, b: Outputs, names: tuple[str, ...] = (), actions_too: bool = False) -> Tensor:
-    """[T, B]: how far two sets of outputs [T, B, ...] are apart, relative where they are larger than 1.
-
-    Log-probs are compared where both took the same action. Outputs that only one of the two has are not compared.
-    actions_too: both drew from the same random numbers, so another action is a movement.
-    """
-    common = [name for name in a if name in b and (actions_too or name != ACTIONS) and (not names or name in names)]
-    if not common:
-        raise NotOfferedError(f"its forms give no output of the same name: {', '.join(a)} and {', '.join(b)}")
-    apart = {name: _apart(a[name].detach(), b[name].detach(), name) for name in common}
-    if "log_prob" in apart and ACTIONS in a and ACTIONS in b:
-        same = (a[ACTIONS] == b[ACTIONS]).unsqueeze(-1).flatten(2).all(-1)
-        apart["log_prob"] = apart["log_prob"].where(same, 0.0)
-    return torch.stack(list(apart.values())).amax(0)
-
-
-def _apart(a: Tensor, b: Tensor, name: str) -> Tensor:
-    if a.shape != b.shape:
-        raise UnusableError(
-            f"output {name} is {[*a.shape]} in one form and {[*b.shape]} in another; they have to agree."
-        )
-    a, b = exact(a).unsqueeze(-1).flatten(2), exact(b).unsqueeze(-1).flatten(2)
-    apart = (a - b).abs() / torch.stack([a.abs(), b.abs()]).amax(0).clamp(min=1.0)
-    apart = apart.where(a != b, 0.0)  # -inf, as masked choices have it, equals itself
-    return apart.nan_to_num(nan=float("inf"), posinf=float("inf")).amax(-1)
-
-
-def exact(x: Tensor) -> Tensor:
-    return x.to(torch.complex128) if x.is_complex() else x.double()
-
-
-def state_differences(a: State, b: State, slot_axis: int) -> Tensor:
-    """[leaves, slots]: how far two states are apart."""
-    if [leaf.shape for leaf in a] != [leaf.shape for leaf in b]:
-        shapes = [[[*leaf.shape] for leaf in state] for state in (a, b)]
-        raise UnusableError(f"states have other shapes in one form than in another: {shapes[0]} and {shapes[1]}.")
-    rows = [
-        (exact(x.detach()) - exact(y.detach())).abs().movedim(slot_axis, 0).flatten(1).amax(1)
-        for x, y in zip(a, b, strict=True)
-    ]
-    return torch.stack(rows) if rows else torch.zeros(0, 1, dtype=torch.float64)
+    first, none = script.first, torch.zeros_like(script.first)
+    return {"truncated": (none, first), "both": (first, first)}.get(script.ended_by, (first, none))

@@ -11,7 +11,7 @@ from holdfast.audit.audit import Report, audit
 from holdfast.audit.findings import Verdict
 from holdfast.audit.likeness import in_words
 from holdfast.audit.subject import Subject
-from holdfast.audit.target import find_subject, giving_the_hint, refuse_words
+from holdfast.audit.target import find_subject, refuse_words, saying_which
 from holdfast.errors import SettingsError
 
 
@@ -29,7 +29,7 @@ def assert_sound(
     to `holdfast audit`. checks: these only, and each of them has to be able to run.
     """
     subject = _subject(policy, words, seed)
-    with giving_the_hint(subject):
+    with saying_which(subject):
         report = audit(subject, checks, seed, declared=declared)
     if not report.sound:
         raise AssertionError(failures_in_words(report))

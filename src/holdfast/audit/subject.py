@@ -45,6 +45,7 @@ class Subject:
     # numbers of tensors of the state that only select (masks), so by which no gradient flows
     no_gradient: tuple[int, ...] = ()
     declared: frozenset[str] = frozenset()
+    flags_are_cast = ""  # why the policy gets flags of one kind only, if an adapter sees to that
     hint = ""  # what to say besides, if it cannot be run
 
     # ------------------------------------------------------------------------------------------- for everyone

@@ -12,15 +12,18 @@ import torch
 from torch import nn
 
 from holdfast.audit.adapters.contract import ContractPolicy
+from holdfast.audit.compare import UnusableError
 from holdfast.audit.observe import observer
-from holdfast.audit.probe import UnusableError
 from holdfast.audit.subject import Subject
 from holdfast.config import load_settings
+from holdfast.config.nearest import did_you_mean
 from holdfast.config.settings import Settings
 from holdfast.envs import describe
 from holdfast.errors import SettingsError, first_line, place_of
 from holdfast.policies import MettaAgent, Policy
 from holdfast.policies.registry import load_file
+
+MOST_NAMED = 8
 
 
 def find_subject(target: str, words: Sequence[str], seed: int) -> Subject | None:
@@ -52,14 +55,13 @@ def refuse_words(words: Sequence[str], name: str) -> None:
 
 
 @contextmanager
-def giving_the_hint(subject: Subject) -> Iterator[None]:
-    """Adds the subject's hint, if it has one, to why it cannot be audited."""
+def saying_which(subject: Subject) -> Iterator[None]:
+    """Says of what cannot be audited what it is, and the subject's hint, if it has one."""
     try:
         yield
     except UnusableError as error:
-        if not subject.hint:
-            raise
-        raise UnusableError(f"{error}\n{subject.hint}") from error
+        whose = "" if subject.name in str(error) else f"{subject.name}: "
+        raise UnusableError(f"{whose}{error}" + (f"\n{subject.hint}" if subject.hint else "")) from error
 
 
 def _of_words(words: Sequence[str], seed: int) -> Subject:
@@ -91,9 +93,11 @@ def _of_file(target: str, file: str, name: str, words: Sequence[str], seed: int)
         kind = type(subject).__name__
         what = "there is nothing of that name" if found is None else f"{kind} is no policy the auditor knows"
         usable = [key for key, value in vars(module).items() if _may_be_subject(value, module)]
+        more = f" and {len(usable) - MOST_NAMED} more" if len(usable) > MOST_NAMED else ""
         raise SettingsError(
-            f"{target}: {what}. Give a Policy, a Subject, or a function without arguments that returns a Subject.\n"
-            f"In this file: {', '.join(usable) or 'none'}. docs/audit.md shows adapters for other libraries."
+            f"{target}: {what}.{did_you_mean(name, usable)} Give a Policy, a Subject, or a function without arguments that "
+            f"returns a Subject.\nIn this file: {', '.join(usable[:MOST_NAMED]) or 'none'}{more}. "
+            "docs/audit.md shows adapters for other libraries."
         )
     refuse_words(words, name)
     return subject

@@ -13,8 +13,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from holdfast.audit.compare import UnusableError, differences
 from holdfast.audit.findings import SAME
-from holdfast.audit.probe import STEPPING, Probe, UnusableError, differences
+from holdfast.audit.probe import STEPPING, Probe
 from holdfast.audit.subject import ACTIONS, Subject
 
 LOUD = 1e-2  # a thousand times what counts as a movement
@@ -33,9 +34,8 @@ def left_as_it_was(subject: Subject) -> Iterator[None]:
     try:
         yield
     finally:
-        if memory:
-            with suppress(Exception):
-                subject.set_memory(memory)
+        with suppress(Exception):
+            subject.set_memory(memory) if memory else subject.reset_memory()
         with torch.no_grad():
             for tensor, kept in tensors:
                 if tensor.shape == kept.shape:  # a table of memory may have grown
@@ -57,20 +57,28 @@ def wake(probe: Probe) -> str:
         return ""
     after = before if module is None else woken(probe, module)
     loudest, quietest = max(after.values(), default=0.0), min(after.values(), default=0.0)
+    if loudest == 0 and not changes_at_all(probe):
+        raise UnusableError("its outputs do not change with what it observes, so nothing could be seen.")
     if 0 < loudest <= SAME:
         more = "Set `module`, so that larger weights can be tried." if module is None else ""
         raise UnusableError(
             f"an observation moves no output by more than {loudest:.1e}: no leak would show. {more}".strip()
         )
-    said = (
-        f"an observation moves {name} by {before[name]:.1e} only"
-        if module is None
-        else (
+    if module is None:
+        said = f"an observation moves {name} by {before[name]:.1e} only"
+    else:
+        said = (
             "weight matrices were drawn larger for the time of the audit, which is nothing against the policy: with its own "
             f"an observation moved {name} by {before[name]:.1e}, too little to see a leak by; with these by {quietest:.1e}"
         )
-    )
     return said if quietest >= LOUD else f"{said}. That is little still: a leak a thousand times smaller would not show"
+
+
+def changes_at_all(probe: Probe) -> bool:
+    """Whether any output of a few steps differs from another: it may answer to what came before."""
+    with torch.no_grad():
+        one, other = (probe.run(STEPPING, probe.script(T=4, B=8)).outputs for _ in range(2))
+    return bool(differences(one, other).any())
 
 
 def woken(probe: Probe, module: nn.Module) -> dict[str, float]:

@@ -15,7 +15,8 @@ import typer
 
 import holdfast
 from holdfast.cli.failures import FAILED, telling_failures
-from holdfast.errors import SettingsError
+from holdfast.cli.supervise import supervised
+from holdfast.errors import HoldfastError, SettingsError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -28,6 +29,8 @@ app = typer.Typer(
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry of `holdfast` and of tools/train.py."""
+    if argv is None and sys.argv[1:2] == ["audit"] and hasattr(os, "fork"):
+        supervised(lambda: app(prog_name="holdfast"))
     app(args=None if argv is None else list(argv), prog_name="holdfast")
 
 
@@ -258,18 +261,23 @@ def audit(
             raise SettingsError(f"--html {html}: give the path of a file in a folder that exists.")
         from holdfast.cli.audit_command import audit_target
 
-        report = audit_target(
-            target,
-            words or [],
-            only=only,
-            declared=declare or [],
-            quick=quick,
-            seed=seed,
-            time_limit=time_limit,
-            runs_dir=runs_dir,
-            py_agent=py_agent,
-            quiet=as_json,
-        )
+        try:
+            report = audit_target(
+                target,
+                words or [],
+                only=only,
+                declared=declare or [],
+                quick=quick,
+                seed=seed,
+                time_limit=time_limit,
+                runs_dir=runs_dir,
+                py_agent=py_agent,
+                quiet=as_json,
+            )
+        except HoldfastError as error:
+            if as_json:
+                typer.echo(json.dumps({"error": str(error)}, indent=2))
+            raise
         if html is not None:
             from holdfast.audit.page import report_page
 

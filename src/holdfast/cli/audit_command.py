@@ -47,7 +47,7 @@ def audit_target(
     with giving_up_after(time_limit, place, CLEAR if show else ""), redirect_stdout(sys.stderr):
         from holdfast.audit import audit
         from holdfast.audit.audit import check_declared, chosen_checks
-        from holdfast.audit.target import find_subject, giving_the_hint
+        from holdfast.audit.target import find_subject, saying_which
         from holdfast.cli.audit_run import subject_of_run
 
         chosen_checks(only)  # a misspelt name is said before the policy is made
@@ -68,7 +68,7 @@ def audit_target(
                 print(f"{CLEAR}{next(number)}/{total} {name}", end="", file=sys.stderr, flush=True)
 
         try:
-            with giving_the_hint(subject):
+            with saying_which(subject):
                 return audit(subject, only, seed, quick, on_check, declared)
         finally:
             if show:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.table import Table
 from rich.text import Text
 
 from holdfast.audit.likeness import in_words
@@ -37,16 +38,17 @@ def report_text(report: Report, explain_all: bool = False) -> str:
 
 def _advice(finding: Finding) -> str:
     check = finding.check
-    lines = [
-        f"{check.name}: {check.promise}",
-        f"  found    {finding.evidence}",
-        f"  costs    {check.cost}",
-        f"  to mend  {check.mend}",
-    ]
-    return "\n".join([*lines, f"  look at  {finding.where}"] if finding.where else lines)
+    parts = {"found": finding.evidence, "costs": check.cost, "to mend": check.mend, "look at": finding.where}
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for name, text in parts.items():
+        if text:
+            table.add_row(f"  {name}", text)
+    return f"{check.name}: {check.promise}\n{render(table)}"
 
 
 def _closing(report: Report) -> str:
     counts = ", ".join(f"{number} {verdict}" for verdict, number in report.counts().items() if number)
-    lines = [f"{report.name}: {report.verdict}. {counts} in {report.seconds:.0f} s.", *report.remarks]
-    return "\n".join(lines)
+    declared = [f"Declared: {', '.join(sorted(report.declared))}."] if report.declared else []
+    return "\n".join(
+        [f"{report.name}: {report.verdict}. {counts} in {report.seconds:.0f} s.", *declared, *report.remarks]
+    )

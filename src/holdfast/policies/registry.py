@@ -17,7 +17,7 @@ from holdfast.config.settings import (
     PolicySection,
 )
 from holdfast.config.values import parse_yaml
-from holdfast.errors import SettingsError, place_of
+from holdfast.errors import SettingsError, first_line, place_of
 from holdfast.policies.components import ComponentPolicy
 from holdfast.policies.lstm_wrapper import LSTMWrapper
 from holdfast.policies.plain.box import BoxPolicy
@@ -101,7 +101,7 @@ def load_file(file: str, asked: str) -> ModuleType:
         with importing_beside(path):
             spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        said = f"{type(error).__name__}: {error}{place_of(error)}"
+        said = f"{type(error).__name__}: {first_line(error)}{place_of(error)}"
         raise SettingsError(f"{asked}: the file cannot be run: {said}") from error
     return module
 
@@ -129,6 +129,8 @@ def _make_own(kind: type[Policy], py_agent: str, spec: WorldSpec, options: dict[
     except TypeError as error:
         given = ", ".join(["world", *(f"{name}={value!r}" for name, value in (changed | kwargs).items())])
         raise SettingsError(f"py_agent={py_agent}: {error}.\nIt was called with ({given}).") from error
+    except SystemExit as error:  # it would end the command with the exit code of a success
+        raise SettingsError(f"py_agent={py_agent}: it ends the process when it is made{place_of(error)}.") from error
 
 
 def _options(settings: PolicySection) -> dict[str, Any]:

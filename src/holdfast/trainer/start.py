@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from tensordict import TensorDict
 
-from holdfast.audit import audit, failures_in_words, subject_of
+from holdfast.audit import UnusableError, audit, failures_in_words, subject_of
 from holdfast.audit.likeness import in_words
 from holdfast.checkpoint import load_checkpoint, newest_checkpoint
 from holdfast.config.settings import OwnPolicySettings, Settings
@@ -45,12 +45,20 @@ def audit_first(settings: Settings) -> None:
     ours = not isinstance(settings.policy, OwnPolicySettings) and not settings.policy.agent_word.endswith(".yaml")
     if settings.audit == "off" or (settings.audit == "auto" and ours):
         return
-    report = audit(subject_of(settings), quick=True, seed=settings.seed)
+    word = settings.policy.agent_word
+    try:
+        report = audit(subject_of(settings), quick=True, seed=settings.seed)
+    except UnusableError as error:
+        said = f"audit: {word} cannot be audited: {error}"
+        if settings.audit == "warn":
+            say(said)
+            return
+        raise SettingsError(f"{said}\naudit=off trains it without a look.") from error
     if report.sound:
         counts = report.counts()
         not_run = f", {counts['not run']} could not run" if counts["not run"] else ""
         say(
-            f"audit: {settings.policy.agent_word}: {counts['pass']} quick checks passed{not_run} in {report.seconds:.0f} s; "
+            f"audit: {word}: {counts['pass']} quick checks passed{not_run} in {report.seconds:.0f} s; "
             "`holdfast audit` has more"
         )
     elif settings.audit == "warn":
@@ -59,7 +67,7 @@ def audit_first(settings: Settings) -> None:
         found, others = report.failures[0], len(report.failures) - 1
         more = f" (and {others} more)" if others else ""
         lines = [
-            f"audit: {settings.policy.agent_word} fails {found.check.name}{more}: {found.evidence}.",
+            f"audit: {word} fails {found.check.name}{more}: {found.evidence}.",
             found.check.mend,
             in_words(report.known_bugs),
             "`holdfast audit` with the same words says more; audit=warn trains it all the same.",

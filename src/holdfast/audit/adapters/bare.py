@@ -20,6 +20,8 @@ class BareRecurrent(Subject):
     whole sequence, which runs through episode ends. That is a finding; `--declare learning_without_resets` if it is meant.
     """
 
+    flags_are_cast = "it is given no flags: its caller clears its state"
+
     def __init__(self, module: nn.LSTM | nn.GRU | nn.RNN, name: str = ""):
         self.module: nn.LSTM | nn.GRU | nn.RNN = module  # pyright: ignore[reportIncompatibleVariableOverride]
         self.name = name or str(module)

@@ -23,6 +23,8 @@ class CleanRLAgent(Subject):
     normal numbers of obs_shape, or what a function observations(N, generator) returns.
     """
 
+    flags_are_cast = "flags are handed over as floats, as CleanRL's update does"
+
     def __init__(
         self, agent: Any, obs_shape: tuple[int, ...] | None = None, observations: Observe | None = None, name: str = ""
     ):

@@ -9,6 +9,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from holdfast.audit.compare import UnusableError
 from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, Subject, source_of
 from holdfast.policies import Policy
 from holdfast.policies.policy import read_state
@@ -130,7 +131,9 @@ class ContractPolicy(Subject):
 
     def _final(self, td: TensorDict, B: int, T: int) -> State:
         leaves = len(self.policy.state_shapes)
-        if leaves and T > 1 and keys.FINAL_STATE + "0" not in td:
+        if leaves and keys.FINAL_STATE + "0" not in td:
+            if T == 1:
+                raise UnusableError("forward stored no state: it has to end with self._store_lstm_state(h, c, env_id).")
             return ()  # a forward written by hand may hand back none from a sequence
         return read_state(td, leaves, B, T, keys.FINAL_STATE)
 

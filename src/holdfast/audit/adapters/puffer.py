@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from holdfast.audit.adapters.common import Observe, blanked, observing
-from holdfast.audit.probe import UnusableError
+from holdfast.audit.compare import UnusableError
 from holdfast.audit.subject import Outputs, State, Subject, source_of
-from holdfast.errors import first_line, place_of
+from holdfast.errors import SettingsError, first_line, place_of
 
 
 class PufferPolicy(Subject):
@@ -20,12 +20,12 @@ class PufferPolicy(Subject):
         def subject():
             return PufferPolicy(pufferlib.models.LSTMWrapper(env, policy), obs_shape=(4,))
 
-    `holdfast audit mine.py:subject`. state is a dict whose lstm_h and lstm_c are replaced by each call: [B, hidden] for
-    forward_eval, [1, B, hidden] for forward. Acting is audited as a careful caller does it: rows whose episode begins are
-    zeroed before the call (PufferLib's own trainer zeroes all of them at the start of a rollout, and none at the end of an
-    episode). Learning is given no flags, as PufferLib's trainer gives none, so it runs through episode ends. That is a
-    finding; `--declare learning_without_resets` if it is meant. With `flags_while_learning` they are in state["done"],
-    [B, T], for a trainer of one's own that puts them there.
+    `holdfast audit mine.py:subject`. The policy has a `hidden_size`. state is a dict whose lstm_h and lstm_c are replaced by
+    each call: [B, hidden] for forward_eval, [1, B, hidden] for forward. Acting is audited as a careful caller does it: rows
+    whose episode begins are zeroed before the call (PufferLib's own trainer zeroes all of them at the start of a rollout,
+    and none at the end of an episode). Learning is given no flags, as PufferLib's trainer gives none, so it runs through
+    episode ends. That is a finding; `--declare learning_without_resets` if it is meant. With `flags_while_learning` they
+    are in state["done"], [B, T], for a trainer of one's own that puts them there.
     """
 
     slot_axis = 0
@@ -39,6 +39,10 @@ class PufferPolicy(Subject):
         flags_while_learning: bool = False,
     ):
         self.flags_while_learning = flags_while_learning
+        if not flags_while_learning:
+            self.flags_are_cast = "it looks at no flags: its caller clears its state"
+        if not hasattr(policy, "hidden_size"):
+            raise SettingsError(f"{type(policy).__name__} has no hidden_size, the width of lstm_h and lstm_c.")
         self.policy = self.module = policy
         self._observe = observing(type(self).__name__, obs_shape, observations)
         self.name = name or type(policy).__name__

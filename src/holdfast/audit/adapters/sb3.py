@@ -22,6 +22,10 @@ class BothStates(NamedTuple):
     vf: State
 
 
+def both(state: State) -> BothStates:
+    return BothStates(state[:2], state[2:] or state[:2])
+
+
 class RecurrentPPOPolicy(Subject):
     """A RecurrentActorCriticPolicy whose observations are one array (no MultiInput).
 
@@ -34,6 +38,8 @@ class RecurrentPPOPolicy(Subject):
     slot, [B * T, ...], flags as floats. It returns no state; `forward` over the same sequences does.
     """
 
+    flags_are_cast = "flags are handed over as floats, as the rollout buffer does"
+
     def __init__(self, policy: Any, name: str = ""):
         self.policy = self.module = policy
         self.name = name or type(policy).__name__
@@ -45,25 +51,29 @@ class RecurrentPPOPolicy(Subject):
 
     def initial_state(self, B: int) -> State:
         lstm = self.policy.lstm_actor
-        return tuple(torch.zeros(lstm.num_layers, B, lstm.hidden_size) for _ in range(4))
+        # Without an LSTM of its own, the critic's state is handed through and never read.
+        tensors = 4 if self.policy.lstm_critic is not None else 2
+        return tuple(torch.zeros(lstm.num_layers, B, lstm.hidden_size) for _ in range(tensors))
 
     def step(self, obs: Tensor, state: State, first: Tensor) -> tuple[Outputs, State]:
-        states, starts = BothStates(state[:2], state[2:]), first.float()
+        states, starts = both(state), first.float()
         actions, values, log_prob, after = self.policy.forward(obs, states, starts)
         scores = {"value": values.flatten(), "log_prob": log_prob, **self._choices(obs, states, starts)}
-        return {ACTIONS: actions, **scores}, (*after.pi, *after.vf)
+        return {ACTIONS: actions, **scores}, (*after.pi, *after.vf)[: len(state)]
 
     def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
         assert actions is not None
         T, B = first.shape
-        states = BothStates(state[:2], state[2:])
+        states = both(state)
         flat_obs, starts, taken = (x.transpose(0, 1).flatten(0, 1) for x in (obs, first.float(), actions))
         values, log_prob, entropy = self.policy.evaluate_actions(flat_obs, taken, states, starts)
         scores = {"value": values.flatten(), "log_prob": log_prob, **self._choices(flat_obs, states, starts)}
         if entropy is not None:  # a squashed distribution has none
             scores["entropy"] = entropy
         after = self.policy.forward(flat_obs, states, starts)[-1]
-        return {name: y.unflatten(0, (B, T)).transpose(0, 1) for name, y in scores.items()}, (*after.pi, *after.vf)
+        return {name: y.unflatten(0, (B, T)).transpose(0, 1) for name, y in scores.items()}, (*after.pi, *after.vf)[
+            : len(state)
+        ]
 
     def where(self, method: str) -> str:
         return source_of(getattr(type(self.policy), METHODS.get(method, "forward")))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.audit.adapters.common import Observe, observing
+from holdfast.audit.compare import UnusableError, pair
 from holdfast.audit.subject import NotOfferedError, Outputs, State, Subject, source_of
 
 
@@ -21,8 +22,8 @@ class StepFunction(Subject):
             return StepFunction(net.step, net.initial_state, obs_shape=(4,), sequence=net.unroll)
 
     `holdfast audit mine.py:subject`. initial_state(B) gives the blank state of B slots. first [B] marks observations that
-    open an episode, in booleans, and once in integers (`--declare boolean_flags` if those never come). sequence, if
-    learning has code of its own, takes obs [T, B, ...], state and first [T, B]. Where step puts out `actions`, sequence
+    open an episode, in booleans, and for one check as int64, uint8 and float32 (`--declare boolean_flags` if those never
+    come). sequence, if learning has code of its own, takes obs [T, B, ...], state and first [T, B]. Where step puts out `actions`, sequence
     is given them [T, B, ...] as a fourth argument, to score. The names `value`, `log_prob`, `entropy` and
     `full_log_probs` in a dict of outputs are compared by the checks of that name, all others only as numbers.
     """
@@ -54,18 +55,18 @@ class StepFunction(Subject):
         return self._observe(N, generator)
 
     def initial_state(self, B: int) -> State:
-        return leaves_of(self._blank(B))
+        return leaves_of(self._blank(B), self._like)
 
     def step(self, obs: Tensor, state: State, first: Tensor) -> tuple[Outputs, State]:
-        outputs, after = self._step(obs, shaped_like(self._like, state), first)
-        return named(outputs), leaves_of(after)
+        outputs, after = pair(self._step(obs, shaped_like(self._like, state), first), "step")
+        return named(outputs), leaves_of(after, self._like)
 
     def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
         if self._sequence is None:
             raise NotOfferedError("no form for sequences was given: learning takes the same steps as acting")
         taken = () if actions is None else (actions,)
-        outputs, after = self._sequence(obs, shaped_like(self._like, state), first, *taken)
-        return named(outputs), leaves_of(after)
+        outputs, after = pair(self._sequence(obs, shaped_like(self._like, state), first, *taken), "sequence")
+        return named(outputs), leaves_of(after, self._like)
 
     def where(self, method: str) -> str:
         code = self._sequence if method == "sequence" and self._sequence is not None else self._step
@@ -79,12 +80,17 @@ def name_of(step: Callable[..., Any]) -> str:
     return getattr(step, "__qualname__", type(step).__name__)
 
 
-def leaves_of(state: Any) -> State:
-    """The tensors of a state, in order."""
+def leaves_of(state: Any, like: Any) -> State:
+    """The tensors of a state, those of a dict in the order of the first one, `like`."""
     if state is None:
         return ()
     if isinstance(state, Tensor):
         return (state,)
+    if isinstance(state, Mapping) and isinstance(like, Mapping):
+        if state.keys() != like.keys():
+            one, other = (", ".join(map(str, names)) for names in (like, state))
+            raise UnusableError(f"a state has {one}, and another one {other}: names have to be the same.")
+        return tuple(state[name] for name in like)
     return tuple(state.values() if isinstance(state, Mapping) else state)
 
 

@@ -1,8 +1,16 @@
 """The checks: one function per promise, grouped by what they are about."""
 
-from holdfast.audit.checks import episodes, learning, memory, slots, time
+from holdfast.audit.checks import episodes, gradients, learning, looking, memory, slots, time
 from holdfast.audit.findings import Check
 
-CHECKS: tuple[Check, ...] = (*episodes.CHECKS, *slots.CHECKS, *time.CHECKS, *learning.CHECKS, *memory.CHECKS)
+CHECKS: tuple[Check, ...] = (
+    *episodes.CHECKS,
+    *slots.CHECKS,
+    *time.CHECKS,
+    *gradients.CHECKS,
+    *learning.CHECKS,
+    *memory.CHECKS,
+    *looking.CHECKS,
+)
 
 __all__ = ["CHECKS"]

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from holdfast.audit.checks.register import Register
+from holdfast.audit.compare import UnusableError, differences
 from holdfast.audit.examination import Examination
-from holdfast.audit.findings import NO_GRADIENT, Tally
-from holdfast.audit.probe import ACTING, SEQUENCE, STEPPING, T, UnusableError, differences
+from holdfast.audit.findings import Tally
+from holdfast.audit.probe import ACTING, AWKWARD_ENDS, SEQUENCE, STEPPING, T
 from holdfast.audit.subject import ACTIONS, NotOfferedError
 
 CHECKS = Register()
@@ -118,6 +119,9 @@ def every_part_of_the_state_is_reset(e: Examination, tally: Tally) -> None:
 )
 def integer_flags(e: Examination, tally: Tally) -> None:
     """Flags given as integers or floats mean the same as booleans."""
+    if e.subject.flags_are_cast:
+        raise NotOfferedError(e.subject.flags_are_cast)
+    refused = []
     with torch.no_grad():
         for form in e.probe.forms:
             script = e.probe.script(ends={0: [3], 1: [1], 2: [1, 4]})
@@ -126,13 +130,15 @@ def integer_flags(e: Examination, tally: Tally) -> None:
                 changed = script.with_first(script.first.to(dtype))
                 try:
                     outputs = e.probe.run(form, changed, usual.outputs.get(ACTIONS)).outputs
-                except Exception as error:  # refused aloud: no bug that trains in silence
-                    if isinstance(error, UnusableError) and error.__cause__ is None:
-                        raise  # not refused: answered with something that is none
-                    tally.remark = f"{str(dtype)[6:]} flags are refused in {form}: {type(error).__name__}"
+                except Exception as error:
+                    if isinstance(error, UnusableError) and error.__cause__ is None:  # answered with what is no answer
+                        tally.holds(form, False, f"with flags as {str(dtype)[6:]}, {error}")
+                    else:  # refused aloud: no bug that trains in silence
+                        refused.append(f"{str(dtype)[6:]} flags are refused in {form}: {type(error).__name__}")
                     continue
                 size = float(differences(usual.outputs, outputs).max())
                 tally.still(form, size, f"{form}: outputs moved by {size:.2g} when flags came as {str(dtype)[6:]}")
+    tally.remark = ", ".join(refused)
     if not tally.measured:
         raise NotOfferedError(f"flags that are not boolean are refused: {tally.remark}")
 
@@ -230,16 +236,25 @@ def reset_on_truncated(e: Examination, tally: Tally) -> None:
 
 
 @CHECKS(
-    cost="Gradients of one episode change how the one before it was remembered: noise that grows with the horizon.",
-    mend="Multiply the state by (1 - first), or select zeros; do not subtract a detached copy.",
-    look_at="sequence",
-    excused_by=ON_PURPOSE,
+    cost="Memory differs by why an episode ended, though the next one knows nothing of it: time limits look like another world.",
+    mend="Let one flag decide, terminated | truncated, slot by slot. Both may be set at once, so not ^ and not a sum that is 1.",
+    look_at="act",
 )
-def gradients_stop_at_a_reset(e: Examination, tally: Tally) -> None:
-    """The gradient across an episode start is exactly zero."""
-    for form in e.forms_with_gradients():
-        found = e.gradients(form)
-        most = e.largest_gradient(tally, form)
-        size, output, source = found.largest(found.across_a_start)
-        said = f"{form}: the gradient of {output} by {source} is {size:.2g}, across an episode start"
-        tally.still(form, size, said, limit=NO_GRADIENT * most)
+def how_an_episode_ended_makes_no_difference(e: Examination, tally: Tally) -> None:
+    """Episodes that were terminated, truncated, or both, are followed by the same."""
+    e.probe.needs(ACTING)
+    with torch.no_grad():
+        script = e.probe.script(ends=AWKWARD_ENDS)
+        actions = e.probe.run(STEPPING, script).outputs.get(ACTIONS)
+        for form in (ACTING, SEQUENCE):
+            try:
+                ended, *others = (
+                    e.probe.run(form, replace(script, ended_by=how), actions).outputs
+                    for how in ("terminated", "truncated", "both")
+                )
+            except NotOfferedError as reason:
+                tally.remark = f"only acting was looked at: {reason}"
+                continue
+            for how, outputs in zip(("truncated", "both at once"), others, strict=True):
+                size = float(differences(ended, outputs).max())
+                tally.still(form, size, f"{form}: outputs moved by {size:.2g} when ends were {how}, not terminated")

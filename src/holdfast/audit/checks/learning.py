@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+
 import torch
 
 from holdfast.audit.checks.register import Register
+from holdfast.audit.compare import differences
 from holdfast.audit.examination import Examination
 from holdfast.audit.findings import Tally
-from holdfast.audit.probe import ACTING, AWKWARD_ENDS, SEQUENCE, STEPPING, Trace, differences
-from holdfast.audit.subject import ACTIONS, NotOfferedError
+from holdfast.audit.probe import ACTING, AWKWARD_ENDS, SEQUENCE, STEPPING, Script, Trace
+from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs
 
 CHECKS = Register()
 
@@ -74,7 +79,8 @@ def entropy_is_that_of_the_policy(e: Examination, tally: Tally) -> None:
         probabilities = all_log_probs.double().exp()
         if not torch.allclose(probabilities.sum(-1), torch.ones((), dtype=torch.double), atol=1e-2):
             raise NotOfferedError("its actions are no single choice, so entropy cannot be summed over them")
-        size = float((torch.special.entr(probabilities).sum(-1) - entropy.double()).abs().max())
+        fitting = {"entropy": torch.special.entr(probabilities).sum(-1)}
+        size = float(differences(fitting, {"entropy": entropy}).max())
         tally.still(SEQUENCE, size, f"entropy is {size:.2g} away from that of the log-probs it comes with")
 
 
@@ -101,6 +107,10 @@ def start_states_are_not_changed(e: Examination, tally: Tally) -> None:
         e.subject.step(script.obs[1], after, script.first[1])
         same = all(torch.equal(x, y) for x, y in zip(after, kept, strict=True))
         tally.holds(STEPPING, same, f"{STEPPING}: a state that had been handed back was changed by the next step")
+        with suppress(NotOfferedError):
+            e.subject.value(script.obs[1], after, script.first[1])
+            same = all(torch.equal(x, y) for x, y in zip(after, kept, strict=True))
+            tally.holds("value", same, "value: looking up a value changed the state it was given in place")
 
 
 @CHECKS(
@@ -116,8 +126,11 @@ def learning_leaves_memory_alone(e: Examination, tally: Tally) -> None:
     e.probe.needs(SEQUENCE)
     e.probe.run(ACTING, e.probe.script(T=3))
     kept = tuple(leaf.clone() for leaf in e.subject.get_memory())
-    e.probe.run(SEQUENCE, e.probe.script(ends=AWKWARD_ENDS), draw=1)
-    tally.still(SEQUENCE, *e.moved_memory(kept, "scoring a sequence"))
+    script = e.probe.script(ends=AWKWARD_ENDS)
+    for told, doing in (("", "scoring a sequence"), ("terminated", "scoring that is told how episodes ended")):
+        with suppress(NotOfferedError):
+            e.probe.run(SEQUENCE, replace(script, ended_by=told), draw=1)
+            tally.still(SEQUENCE, *e.moved_memory(kept, doing))
 
 
 @CHECKS(
@@ -146,6 +159,9 @@ def calls_change_no_weights(e: Examination, tally: Tally) -> None:
 )
 def equal_calls_are_equal(e: Examination, tally: Tally) -> None:
     """Two equal calls give the same, whatever the random numbers and whatever came between; only the drawn action may differ."""
+    moved: list[
+        str
+    ] = []  # what acting changes includes its memory, so it is named by what single steps and sequences change
     with torch.no_grad():
         for form in e.probe.forms:
             script, between = e.probe.script(ends=AWKWARD_ENDS), e.probe.script(T=3)
@@ -154,11 +170,31 @@ def equal_calls_are_equal(e: Examination, tally: Tally) -> None:
             kept = {name: x.clone() for name, x in e.kept_tensors()} if form != ACTING else {}
             e.probe.run(form, between)
             now = dict(e.kept_tensors())
-            moved = [name for name, x in kept.items() if name not in now or not x.equal(now[name])]
+            moved += [name for name, x in kept.items() if name not in now or not x.equal(now[name])]
             two = e.probe.run(form, script, actions, draw=2).outputs
             size = float(differences(one, two).max())
-            hint = f"; what changed with a call: {', '.join(moved[:3])}" if moved else ""
+            named = [*dict.fromkeys(moved)][:3]
+            hint = f"; what changed with a call: {', '.join(named)}" if named else ""
             tally.still(form, size, f"{form}: two equal calls are {size:.2g} apart{hint}")
+
+
+@CHECKS(
+    cost="Workers and servers act in threads of their own: there the policy is another one than the one that learns.",
+    mend="Keep modes and states in arguments. What is set for a thread (threading.local, a context manager) or looked up in a "
+    "global is not there, or somebody else's, in another thread.",
+)
+def another_thread_gives_the_same(e: Examination, tally: Tally) -> None:
+    """An equal call from another thread gives the same."""
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        for form in e.probe.forms:
+            script = e.probe.script(ends=AWKWARD_ENDS)
+
+            def outputs(form: str = form, script: Script = script) -> Outputs:
+                with torch.no_grad():
+                    return e.probe.run(form, script).outputs
+
+            size = float(differences(outputs(), thread.submit(outputs).result()).max())
+            tally.still(form, size, f"{form}: an equal call from another thread is {size:.2g} away")
 
 
 @CHECKS(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import torch
-from torch import Tensor
 
 from holdfast.audit.checks.register import Register
+from holdfast.audit.compare import UnusableError, differences, state_differences
 from holdfast.audit.examination import Examination
 from holdfast.audit.findings import Tally
-from holdfast.audit.probe import ACTING, STEPPING, Probe, Script, differences, flags, stacked, state_differences
+from holdfast.audit.probe import ACTING, STEPPING, Probe, flags
 from holdfast.audit.subject import NotOfferedError, Outputs
 
 CHECKS = Register()
@@ -159,64 +157,6 @@ def memory_is_taken_over_as_a_copy(e: Examination, tally: Tally) -> None:
 
 
 @CHECKS(
-    cost="Each bootstrap advances or clears the memory that acting continues from (rsl_rl shipped this).",
-    mend="Compute values from a copy of the state, and do not store what comes out.",
-    look_at="look",
-    quick=True,
-)
-def looking_leaves_memory_alone(e: Examination, tally: Tally) -> None:
-    """Computing a value, with or without an episode end, does not touch memory."""
-    e.has_state()
-    e.probe.needs(ACTING)
-    with torch.no_grad():
-        _act(e, 3)
-        for ends in ({}, {1: [0]}):
-            kept = tuple(leaf.clone() for leaf in e.subject.get_memory())
-            script = e.probe.script(T=1, B=3, ends=ends)
-            e.subject.look(*_shown(script, torch.arange(3)))
-            tally.still("looking", *e.moved_memory(kept, "computing a value"))
-
-
-@CHECKS(
-    cost="Advantages are bootstrapped with another value than the one that is learned: an error at every end of a rollout.",
-    mend="Compute a value that is only looked up with the code, the memory and the flags that acting has there.",
-    look_at="look",
-    quick=True,
-)
-def looking_gives_the_value(e: Examination, tally: Tally) -> None:
-    """A value that is only looked up is the one that acting puts out there."""
-    with torch.no_grad():
-        for ends in ({}, {2: [0]}):
-            script = e.probe.script(T=1, B=3, ends=ends)
-            for form, pair in (("value", _value_and_step), ("looking", _look_and_act)):
-                with contextlib.suppress(NotOfferedError):
-                    looked, acted = pair(e, script)
-                    size = float(differences(stacked([looked]), stacked([acted]), ("value",)).max())
-                    at = " where an episode begins" if ends else ""
-                    said = f"a value that is looked up{at} is {size:.2g} away from the one that acting puts out"
-                    tally.still(form, size, f"{form}: {said}")
-    if not tally.measured:
-        raise NotOfferedError("it has no call that only looks up a value, or acting puts out none")
-
-
-def _value_and_step(e: Examination, script: Script) -> tuple[Outputs, Outputs]:
-    obs, first = script.obs[0], script.first[0]
-    return e.subject.value(obs, script.start, first), e.subject.step(obs, script.start, first)[0]
-
-
-def _look_and_act(e: Examination, script: Script) -> tuple[Outputs, Outputs]:
-    shown = _shown(script, torch.tensor([2, 0]))  # some, and not in order: memory goes by number
-    e.subject.set_memory(script.start)
-    return e.subject.look(*shown), e.subject.act(*shown)
-
-
-def _shown(script: Script, slots: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What `act` and `look` are given at the first step of a script: observations, flags, and the slots they are of."""
-    terminated, truncated = flags(script)
-    return script.obs[0, slots], terminated[0, slots], truncated[0, slots], slots
-
-
-@CHECKS(
     cost="Evaluation begins with the memory of what came before it: no two evaluations agree.",
     mend="reset_memory has to clear every tensor of the state, for every slot.",
     look_at="reset_memory",
@@ -267,7 +207,8 @@ def weights_load_with_other_slots(e: Examination, tally: Tally) -> None:
     if e.subject.module is None:
         raise NotOfferedError("it does not say where its weights are")
     other = e.subject.rebuild()
-    assert other.module is not None
+    if other.module is None:
+        raise UnusableError("rebuild gave a subject without module.")
     with torch.no_grad():
         script = e.probe.script(T=2, B=5, blank=True)
         if ACTING in e.probe.forms:

@@ -7,12 +7,14 @@ from dataclasses import replace
 import torch
 
 from holdfast.audit.checks.register import Register
+from holdfast.audit.compare import differences, stacked
 from holdfast.audit.examination import Examination
 from holdfast.audit.findings import NO_GRADIENT, Tally
-from holdfast.audit.probe import ACTING, differences, flags, seed_draws, stacked
+from holdfast.audit.probe import ACTING, flags, seed_draws
 from holdfast.audit.subject import ACTIONS, NotOfferedError
 
 CHECKS = Register()
+MANY = 12  # slots, more than tables and batches that are too small have room for
 
 
 @CHECKS(
@@ -51,7 +53,7 @@ def any_company(e: Examination, tally: Tally) -> None:
     """A slot's outputs are the same alone, in other company and in any order."""
     with torch.no_grad():
         for form in e.probe.pure_forms:
-            script = e.probe.script(ends={1: [2], 3: [0, 4]})
+            script = e.probe.script(B=MANY, ends={1: [2], 3: [0, 4]})
             usual = e.probe.run(form, script)
             actions = usual.outputs.get(ACTIONS)
             for chosen in ([2], [3, 1], [3, 2, 1, 0]):
@@ -110,7 +112,8 @@ def layers_are_in_place(e: Examination, tally: Tally) -> None:
 )
 def slots_in_any_order(e: Examination, tally: Tally) -> None:
     """Acting with some slots, in any order, continues the memory of exactly those."""
-    _continued(e, tally, [[0, 1, 2, 3], [2, 0], [3, 1, 0], [1, 2, 3]], ends={0: [1], 3: [2]})
+    calls = [[*range(MANY)], [2, 0], [3, 1, 0], [1, 2, 3], [3], [MANY - 1, 7], [1]]
+    _continued(e, tally, calls, ends={0: [1], 3: [2, 4], MANY - 1: [5]})
 
 
 @CHECKS(
@@ -130,7 +133,7 @@ def _continued(e: Examination, tally: Tally, calls: list[list[int]], ends: dict[
     """
     e.probe.needs(ACTING)
     with torch.no_grad():
-        script = e.probe.script(T=len(calls), B=4, ends=ends)
+        script = e.probe.script(T=len(calls), B=len(calls[0]), ends=ends)
         e.subject.set_memory(script.copy().start)
         terminated, truncated = flags(script)
         state = script.start

@@ -78,7 +78,7 @@ class ResetsOneStepEarly(Sound):
 
 @caught_by("every_part_of_the_state_is_reset")
 class ResetsOnlyH(Sound):
-    """One tensor of the state is cleared, another is not: h, and not c."""
+    """One tensor of the state is cleared, another is not: h and not c, or c and not h."""
 
     def reset(self, state: State, first: Tensor) -> State:
         return super().reset(state, first)[0], state[1]
@@ -185,3 +185,19 @@ class ResetsToZeros(Sound):
 
     def initial_state(self, B: int) -> State:
         return tuple(torch.full((LAYERS, B, HIDDEN), 0.3) for _ in range(2))
+
+
+@caught_by("how_an_episode_ended_makes_no_difference")
+class TruncationClearsAll(Sound):
+    """A time limit that one episode reaches clears the memory of all."""
+
+    def ended(self, terminated: Tensor, truncated: Tensor) -> Tensor:
+        return (terminated != 0) | (truncated != 0).any(-1, keepdim=True)
+
+
+@caught_by("how_an_episode_ended_makes_no_difference")
+class BothFlagsCancel(Sound):
+    """terminated ^ truncated: an episode that ends at its time limit for good is not reset."""
+
+    def ended(self, terminated: Tensor, truncated: Tensor) -> Tensor:
+        return (terminated != 0) ^ (truncated != 0)

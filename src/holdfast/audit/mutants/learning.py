@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import torch
 from torch import Tensor, nn
 
@@ -110,3 +112,25 @@ class DropsOut(Sound):
 
     def heads(self, y: Tensor) -> tuple[Tensor, Tensor]:
         return super().heads(nn.functional.dropout(y, 0.3, self.module.training))
+
+
+@caught_by("another_thread_gives_the_same", "torchrl #3754")
+class ModeOfAThread(Sound):
+    """Whether there is a memory is a mode of the thread that made the policy; in others there is none."""
+
+    def __init__(self, seed: int = 0):
+        self.mode = threading.local()
+        self.mode.recurrent = True
+        super().__init__(seed)
+
+    def reset(self, state: State, first: Tensor) -> State:
+        return super().reset(state, first if hasattr(self.mode, "recurrent") else torch.ones_like(first))
+
+
+@caught_by("learning_leaves_memory_alone")
+class ScoringWritesMemory(Sound):
+    """Only scoring that is told how episodes ended moves the memory that acting continues from."""
+
+    def score(self, obs: Tensor, terminated: Tensor, truncated: Tensor, state: State, actions: Tensor) -> Outputs:
+        self.memory = tuple(leaf / 2 for leaf in self.memory)
+        return super().score(obs, terminated, truncated, state, actions)

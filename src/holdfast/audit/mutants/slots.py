@@ -123,3 +123,30 @@ class MemoryBySlice(Sound):
 
     def set_memory(self, memory: State) -> None:
         self.slices = {0: tuple(leaf.detach().clone() for leaf in memory)}
+
+
+@caught_by("slots_in_any_order")
+class OneSlotIsTheFirst(Sound):
+    """A batch of one is taken for slot 0."""
+
+    def act(self, obs: Tensor, terminated: Tensor, truncated: Tensor, slots: Tensor) -> Outputs:
+        return super().act(obs, terminated, truncated, slots if len(slots) > 1 else torch.zeros_like(slots))
+
+
+@caught_by("slots_in_any_order")
+class SlotsWrapRound(Sound):
+    """The table has four rows, and slots share them."""
+
+    def recall(self, slots: Tensor) -> State:
+        return super().recall(slots % 4)
+
+    def store(self, state: State, slots: Tensor) -> None:
+        super().store(state, slots % 4)
+
+
+@caught_by("any_company")
+class LargeBatchesAreCut(Sound):
+    """In batches of more than eight, slots are given what the one before them got."""
+
+    def heads(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        return super().heads(y if y.shape[-2] <= 8 else torch.cat([y[..., :3, :], y[..., 2:-1, :]], -2))

@@ -1,0 +1,149 @@
+"""Gradients: learning has them by whatever it should learn, through time, and none across an episode's end."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.audit.checks.register import Register
+from holdfast.audit.compare import differences
+from holdfast.audit.dependence import projected
+from holdfast.audit.examination import Examination
+from holdfast.audit.findings import NO_GRADIENT, SAME, Tally
+from holdfast.audit.probe import AWKWARD_ENDS, SEQUENCE, STEPPING, Script
+from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs
+
+CHECKS = Register()
+REACH = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    9,
+    17,
+    33,
+    69,
+)  # steps at which gradients are looked for: memory is cut into chunks of 8, 16, 32
+ON_PURPOSE = ("lifetime_memory", "learning_without_resets")
+
+
+@CHECKS(
+    cost="Gradients of one episode change how the one before it was remembered: noise that grows with the horizon.",
+    mend="Multiply the state by (1 - first), or select zeros; do not subtract a detached copy.",
+    look_at="sequence",
+    excused_by=ON_PURPOSE,
+)
+def gradients_stop_at_a_reset(e: Examination, tally: Tally) -> None:
+    """The gradient across an episode start is exactly zero."""
+    for form in e.forms_with_gradients():
+        found = e.gradients(form)
+        most = e.largest_gradient(tally, form)
+        size, output, source = found.largest(found.across_a_start)
+        said = f"{form}: the gradient of {output} by {source} is {size:.2g}, across an episode start"
+        tally.still(form, size, said, limit=NO_GRADIENT * most)
+
+
+@CHECKS(
+    cost="Nothing is learned across time: the policy remembers, but never learns what to remember.",
+    mend="Detach the state between calls only, never between the steps of one sequence. A tensor of the state that only selects "
+    "(a mask) is named in no_gradient.",
+    look_at="sequence",
+    excused_by=("memoryless", "truncated_gradients"),
+    quick=True,
+)
+def gradients_flow_within_an_episode(e: Examination, tally: Tally) -> None:
+    """Whatever memory carries to a later output, learning has a gradient by."""
+    e.has_state()
+    form = SEQUENCE if SEQUENCE in e.probe.forms else STEPPING  # acting may well be detached from step to step
+    numbers, moved, gradients = e.reach_of_the_start(form, REACH)
+    if not (moved > SAME).any():
+        raise NotOfferedError("no output moves with a tensor of the start state that could have a gradient")
+    for t, size, gradient in zip(REACH, moved.amax(0), gradients.amax(0), strict=True):
+        said = f"{form}: outputs of step {t} move by {size:.2g} with the start state, and have no gradient by it"
+        tally.holds(form, not (size > SAME and gradient == 0), said)
+    for i, size, gradient in zip(numbers, moved.amax(1), gradients.amax(1), strict=True):
+        said = f"{form}: outputs have no gradient by tensor {i} of the start state"
+        tally.holds(form, not (size > SAME and gradient == 0), said)
+    _observations_are_carried(e, tally, form)
+
+
+def _observations_are_carried(e: Examination, tally: Tally, form: str) -> None:
+    """Some later output has a gradient by some observation that moves it.
+
+    Not each: one may be a code, which has no gradient where it is seen, either, or not be written down by a memory that is
+    choosy.
+    """
+    seen, found = e.changes(form), e.gradients(form)
+    carried = seen.allowed & (seen.size > SAME) & found.measured
+    carried[0] = False
+    for t in range(len(seen.first)):
+        carried[t + 1, :, t] = False
+        for b in range(seen.first.shape[1]):
+            carried[t + 1, b] &= bool(found.size[t + 1, b, t, b] > 0)
+    if carried.any():
+        size = float(seen.size[carried].max())
+        said = f"{form}: observations move later outputs by up to {size:.2g}, and none of those has a gradient by one"
+        tally.holds(form, bool((found.size[carried] > 0).any()), said)
+
+
+@CHECKS(
+    cost="Part of the policy is never learned, while losses and curves look as if it was.",
+    mend="Look for detach(), .data, .item() and torch.no_grad() on the way from the weights to log-probs, values and entropies. "
+    "Weights that are not to be learned are frozen with requires_grad_(False).",
+    look_at="sequence",
+    quick=True,
+)
+def learning_has_gradients(e: Examination, tally: Tally) -> None:
+    """What learning is scored by has a gradient, and the policy has one by every weight that moves it."""
+    e.probe.needs(SEQUENCE)
+    script, other = e.probe.script(ends=AWKWARD_ENDS), e.probe.script(ends=AWKWARD_ENDS)
+    actions = e.probe.run(STEPPING, script).outputs.get(ACTIONS)
+    with torch.enable_grad():
+        outputs = e.probe.run(SEQUENCE, script, actions).outputs
+    with torch.no_grad():
+        elsewhere = e.probe.run(SEQUENCE, other, actions).outputs
+    for name in _learned_from(outputs):
+        moved = float(differences(outputs, elsewhere, (name,)).max())
+        said = f"{SEQUENCE}: {name} moves by {moved:.2g} with observations and start state, and has no gradient"
+        tally.holds(SEQUENCE, outputs[name].requires_grad or moved <= SAME, said)
+    if e.subject.module is None:
+        tally.remark = "by which weights was not looked at, because it does not say where they are"
+        return
+    policy = {name: outputs[name] for name in _of_the_policy(outputs) if outputs[name].requires_grad}
+    if not policy:
+        return  # said above
+    weights = {name: x for name, x in e.subject.module.named_parameters() if x.requires_grad}
+    found = torch.autograd.grad(projected(policy).sum(), [*weights.values()], allow_unused=True)
+    untouched = [name for name, g in zip(weights, found, strict=True) if g is None or not g.any()]
+    lost = [name for name in untouched if _moves(e, script, actions, policy, weights[name])]
+    said = f"{SEQUENCE}: {', '.join(policy)} moves with {', '.join(lost[:3])}, and has no gradient by it"
+    tally.holds(SEQUENCE, not lost, said + (f" (and {len(lost) - 3} more)" if len(lost) > 3 else ""))
+
+
+def _learned_from(outputs: Outputs) -> list[str]:
+    """Names of outputs that enter a loss; without log-probs it is not known which do, and each is taken."""
+    names = ("log_prob", "value", "entropy")
+    return [name for name in outputs if name != ACTIONS and (name in names or "log_prob" not in outputs)]
+
+
+def _of_the_policy(outputs: Outputs) -> list[str]:
+    """Names of what the policy is learned by. Values are not: they may well be read off memory without teaching it."""
+    return (
+        ["log_prob"]
+        if "log_prob" in outputs
+        else [name for name in outputs if name not in (ACTIONS, "value", "entropy")]
+    )
+
+
+def _moves(e: Examination, script: Script, actions: Tensor | None, usual: Outputs, weight: nn.Parameter) -> bool:
+    """Whether these outputs answer to this weight."""
+    kept = weight.detach().clone()
+    with torch.no_grad():
+        try:
+            weight.add_(torch.randn(weight.shape, generator=e.probe.generator).to(weight) * 0.1)
+            moved = e.probe.run(SEQUENCE, script, actions).outputs
+        finally:
+            weight.copy_(kept)
+    return float(differences(usual, moved).max()) > SAME
