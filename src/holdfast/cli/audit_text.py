@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.audit.likeness import in_words
-from holdfast.cli.tables import render, text_table
+from holdfast.cli.tables import render, text_table, wrapped
 
 if TYPE_CHECKING:
     from holdfast.audit import Report
@@ -30,8 +30,8 @@ def report_text(report: Report, explain_all: bool = False) -> str:
         render(table),
         *(_advice(finding) for finding in explained),
         f"{more} more failed, maybe of the same cause; --all explains them, too." if more else "",
-        in_words(report.known_bugs),
-        _closing(report),
+        wrapped(in_words(report.known_bugs)),
+        wrapped(_closing(report)),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -43,7 +43,7 @@ def _advice(finding: Finding) -> str:
     for name, text in parts.items():
         if text:
             table.add_row(f"  {name}", text)
-    return f"{check.name}: {check.promise}\n{render(table)}"
+    return f"{wrapped(f'{check.name}: {check.promise}')}\n{render(table)}"
 
 
 def _closing(report: Report) -> str:

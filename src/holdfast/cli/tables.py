@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from typing import Any
 
 from rich.console import Console
@@ -43,6 +44,21 @@ def text_table(*columns: str) -> Table:
     return table
 
 
+def wrapped(text: str) -> str:
+    """Lines no longer than the terminal is wide; what goes on is indented more than what began."""
+    width = _console().width
+
+    def fill(line: str) -> str:
+        margin = " " * (len(line) - len(line.lstrip()))
+        return textwrap.fill(line, width, subsequent_indent=f"{margin}  ", break_on_hyphens=False)
+
+    return "\n".join(fill(line) for line in text.split("\n"))
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, markup=False, highlight=False)
+
+
 def _shown(value: object) -> str:
     return (
         {True: "on", False: "off", "": "(empty)"}.get(value, str(value))
@@ -52,7 +68,7 @@ def _shown(value: object) -> str:
 
 
 def render(table: Table) -> str:
-    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, markup=False, highlight=False)
+    console = _console()
     with console.capture() as captured:
         console.print(table)
     return "\n".join(line.rstrip() for line in captured.get().rstrip().split("\n"))
