@@ -1,0 +1,158 @@
+"""What is malformed is said in a line, at once or where it turns up: types, names and shapes of states, outputs and observations."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from holdfast.audit import UnusableError, Verdict, audit
+from holdfast.audit.adapters import StepFunction
+from holdfast.audit.mutants import Sound
+from support.findings import only
+
+
+class MemoryIsADict(Sound):
+    def get_memory(self):
+        return {"h": self.memory[0]}
+
+
+class StateIsNested(Sound):
+    def initial_state(self, B):
+        h, c = super().initial_state(B)
+        return (h,), (c,)
+
+
+class HandsBackNoState(Sound):
+    def step(self, obs, state, first):
+        return super().step(obs, state, first)[0]
+
+
+class PutsOutAFloat(Sound):
+    def step(self, obs, state, first):
+        outputs, state = super().step(obs, state, first)
+        return outputs | {"temperature": 1.0}, state
+
+
+class SequenceHandsBackATensor(Sound):
+    def sequence(self, obs, state, first, actions):
+        outputs, state = super().sequence(obs, state, first, actions)
+        return outputs, state[0]
+
+
+class ObservesArrays(Sound):
+    def observations(self, N, generator):
+        return np.zeros((N, 5))
+
+
+class SeesOneThing(Sound):
+    def observations(self, N, generator):
+        return torch.zeros(N, 5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (MemoryIsADict, "get_memory gave a state of type dict"),
+        (SequenceHandsBackATensor, "sequence gave a state of type Tensor"),
+        (StateIsNested, "initial_state: entry 0 of the state is a tuple: a flat tuple of tensors"),
+        (HandsBackNoState, r"step gave dict: outputs and a state are needed, \(outputs, state\)"),
+        (PutsOutAFloat, "a step gave temperature of type float: a tensor is needed"),
+        (ObservesArrays, "observations gave ndarray: a tensor"),
+        (SeesOneThing, r"observations\(48\) are all alike"),
+    ],
+)
+def test_what_is_malformed_is_said_in_a_line(kind, said):
+    with pytest.raises(UnusableError, match=said):
+        audit(kind())
+
+
+def test_learning_that_names_its_outputs_otherwise_is_not_called_sound():
+    class Misspelt(Sound):
+        def sequence(self, obs, state, first, actions):
+            outputs, final = super().sequence(obs, state, first, actions)
+            return {f"{name}s": y for name, y in outputs.items()}, final
+
+    class HalfMisspelt(Misspelt):
+        def sequence(self, obs, state, first, actions):
+            outputs, final = super().sequence(obs, state, first, actions)
+            return outputs | {"value": outputs["values"]}, final
+
+    with pytest.raises(UnusableError, match="give the same things the same names"):
+        audit(Misspelt())
+    remarks = audit(HalfMisspelt(), checks=["values_replay"]).remarks
+    assert "Learning does not put out log_prob, entropy, full_log_probs: not compared with acting." in remarks
+
+
+def test_a_state_is_read_by_the_names_of_a_dict_whatever_their_order():
+    cell = nn.LSTMCell(3, 4)
+
+    def step(obs, state, first):
+        kept = (first == 0).float()[:, None]
+        h, c = cell(obs, (state["h"][0] * kept, state["c"][0] * kept))
+        return {"logits": h}, {"c": c[None], "h": h[None]}
+
+    def other_names(obs, state, first):
+        outputs, state = step(obs, state, first)
+        return outputs, {"h": state["h"], "cell": state["c"]}
+
+    def subject(code):
+        return StepFunction(
+            code, lambda B: {"h": torch.zeros(1, B, 4), "c": torch.zeros(1, B, 4)}, obs_shape=(3,), module=cell
+        )
+
+    assert audit(subject(step)).sound
+    with pytest.raises(UnusableError, match="a state has h, c, and another one h, cell"):
+        audit(subject(other_names))
+
+
+class OtherNamesLater(Sound):
+    def step(self, obs, state, first):
+        outputs, state = super().step(obs, state, first)
+        return (outputs | {"extra": outputs["value"]} if first.any() else outputs), state
+
+
+def test_outputs_that_come_and_go_are_a_finding():
+    finding = only(OtherNamesLater(), "slots_are_apart")
+    assert finding.verdict == Verdict.FAIL
+    assert "names have to be the same at every step" in finding.evidence
+
+
+class OtherShapesLater(Sound):
+    def step(self, obs, state, first):
+        outputs, state = super().step(obs, state, first)
+        return (outputs | {"value": outputs["value"].unsqueeze(-1)} if first.any() else outputs), state
+
+
+class EntropyOfAnotherShape(Sound):
+    def scores(self, log_probs, value, actions):
+        scores = super().scores(log_probs, value, actions)
+        return scores | {"entropy": scores["entropy"].unsqueeze(-1)}
+
+
+class ScoresATensor(Sound):
+    def score(self, obs, terminated, truncated, state, actions):
+        return super().score(obs, terminated, truncated, state, actions)["value"]
+
+
+class RebuildsWithoutAModule(Sound):
+    def rebuild(self):
+        other = super().rebuild()
+        other.module = None
+        return other
+
+
+@pytest.mark.parametrize(
+    ("kind", "check", "said"),
+    [
+        (OtherShapesLater, "slots_are_apart", r"a step gave value of shape \[4, 1\], and another one of \[4\]"),
+        (EntropyOfAnotherShape, "entropy_is_that_of_the_policy", r"output entropy is .* they have to agree"),
+        (ScoresATensor, "scoring_equals_a_sequence", "sequence gave outputs of type Tensor"),
+        (RebuildsWithoutAModule, "weights_load_with_other_slots", "rebuild gave a subject without module"),
+    ],
+)
+def test_what_turns_out_malformed_later_is_a_finding(kind, check, said):
+    finding = only(kind(), check)
+    assert finding.verdict == Verdict.FAIL
+    assert re.search(said, finding.evidence)

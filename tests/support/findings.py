@@ -1,0 +1,8 @@
+"""What one check of the auditor finds."""
+
+from holdfast.audit import audit
+
+
+def only(subject, check, **options):
+    (finding,) = audit(subject, checks=[check], **options).findings
+    return finding
