@@ -40,7 +40,7 @@ Run = dict[str, Any]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="broken policies to train beside the right one (all by default)")
+    parser.add_argument("names", nargs="*", help="broken policies to train anew, beside the right one (all by default)")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--draw", action="store_true", help="train nothing: pictures and figures of the last run")
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def measure(names: list[str], num_seeds: int, processes: int) -> None:
-    """Train each with each seed, one thread a run; the curves are written when all are there."""
+    """Train each with each seed, one thread a run; when all are there, they replace the curves of the same names."""
     jobs = [(study, name, seed) for study in STUDIES for seed in range(num_seeds) for name in names]
     runs_of: dict[str, Runs] = {study: {name: [] for name in names} for study in STUDIES}
     PICTURES.mkdir(exist_ok=True)
@@ -69,7 +69,9 @@ def measure(names: list[str], num_seeds: int, processes: int) -> None:
             runs_of[study][name].append(run)
             reached = f"{run['steps_to_goal']:,}" if run["steps_to_goal"] else "never"
             print(f"{study}  {name:20} seed {seed}  return {run['return_last']:.2f}  {GOAL} at {reached}", flush=True)
-    CURVES.write_text(json.dumps(runs_of) + "\n")
+    before: dict[str, Runs] = json.loads(CURVES.read_text()) if CURVES.exists() else {}
+    merged = {study: before.get(study, {}) | runs for study, runs in runs_of.items()}
+    CURVES.write_text(json.dumps(merged) + "\n")
 
 
 def word_of(name: str) -> str:
