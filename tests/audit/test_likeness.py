@@ -33,13 +33,13 @@ def test_forms_that_a_policy_lacks_are_not_held_against_a_bug():
     class StepsOnly(Sound):
         """h is cleared, c is not, and there is nothing but steps."""
 
-        sequence, act, score = Subject.sequence, Subject.act, Subject.score
+        sequence, act, score, look = Subject.sequence, Subject.act, Subject.score, Subject.look
 
         def reset(self, state, first):
             return super().reset(state, first)[0], state[1]
 
     report = audit(StepsOnly())
-    assert report.forms == ("stepping",)
+    assert report.calls == ("stepping",)
     assert "ResetsOnlyH" in [bug.name for bug in report.known_bugs]
 
 

@@ -148,7 +148,7 @@ class RebuildsWithoutAModule(Sound):
     [
         (OtherShapesLater, "slots_are_apart", r"a step gave value of shape \[4, 1\], and another one of \[4\]"),
         (EntropyOfAnotherShape, "entropy_is_that_of_the_policy", r"output entropy is .* they have to agree"),
-        (ScoresATensor, "scoring_equals_a_sequence", "sequence gave outputs of type Tensor"),
+        (ScoresATensor, "scoring_equals_a_sequence", "scoring gave outputs of type Tensor"),
         (RebuildsWithoutAModule, "weights_load_with_other_slots", "rebuild gave a subject without module"),
     ],
 )

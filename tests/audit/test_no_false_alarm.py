@@ -5,8 +5,8 @@ import torch
 
 from holdfast.audit import UnusableError, Verdict, assert_sound, audit
 from holdfast.audit.mutants import Sound
+from holdfast.audit.mutants.gradients import DetachesEveryStep
 from holdfast.audit.mutants.sound import HIDDEN
-from holdfast.audit.mutants.time import DetachesEveryStep
 
 pytestmark = pytest.mark.slow
 
@@ -91,6 +91,37 @@ class CountsSteps(Sound):
         return y, (*after, state[2] + 1)
 
 
+class CountsInABuffer(CountsSteps):
+    """The table of its third tensor is a buffer of the network, and so looks like a weight."""
+
+    def set_memory(self, memory):
+        super().set_memory(memory)
+        self.module.register_buffer("count", self.memory[2], persistent=False)
+
+
+class RemembersTheLargestOfAll(Sound):
+    """A running maximum that begins at minus infinity."""
+
+    def initial_state(self, B):
+        return torch.full((2, B, HIDDEN), -torch.inf), torch.zeros(2, B, HIDDEN)
+
+    def reset(self, state, first):
+        ended = (first != 0)[None, :, None]
+        blank = self.initial_state(len(first))
+        return tuple(torch.where(ended, new, leaf) for new, leaf in zip(blank, state, strict=True))
+
+    def cell(self, x, state):
+        h = torch.maximum(state[0], x)
+        return h[0] + h[1] + state[1].sum(0), (h, 0.5 * state[1])
+
+    def reset_memory(self):
+        self.memory = self.initial_state(self.memory[0].shape[1])
+
+    def reset_slots(self, slots):
+        self.memory[0][:, slots] = -torch.inf
+        self.memory[1][:, slots] = 0.0
+
+
 class HandsBackNoState(Sound):
     def sequence(self, obs, state, first, actions):
         return super().sequence(obs, state, first, actions)[0], ()
@@ -168,6 +199,8 @@ class PutsOutProbabilities(Sound):
         TakesOnlyBooleans,
         LearnsItsStart,
         CountsSteps,
+        CountsInABuffer,
+        RemembersTheLargestOfAll,
         HandsBackNoState,
     ],
 )
@@ -181,6 +214,32 @@ def test_learning_is_looked_at_even_if_acting_has_no_gradients():
         pass
 
     assert "gradients_flow_within_an_episode" in dict(failures(ActsWithoutAndDetaches()))
+
+
+def test_a_counter_that_is_never_reset_is_seen_where_the_rest_is():
+    class NeverResetsItsCount(CountsSteps):
+        def reset(self, state, first):
+            return (*super().reset(state, first)[:2], state[2])
+
+    found = dict(failures(NeverResetsItsCount()))
+    assert found.keys() >= {"every_part_of_the_state_is_reset", "reset_at_the_first_step", "reset_with_one_slot"}
+    assert "tensor 2 of the state" in found["every_part_of_the_state_is_reset"]
+
+
+def test_an_output_that_nothing_moves_does_not_wake_a_policy():
+    class HasADeviation(Sound):
+        def scores(self, log_probs, value, actions):
+            return {**super().scores(log_probs, value, actions), "deviation": torch.ones_like(value)}
+
+    loud = HasADeviation()
+    with torch.no_grad():
+        for weight in loud.module.parameters():
+            weight.mul_(2.0)
+    assert audit(loud, checks=["reset_inside"]).note == ""
+    quiet = HasADeviation()
+    with torch.no_grad():
+        quiet.module.critic.weight.mul_(1e-6)
+    assert "an observation moved value by" in audit(quiet, checks=["reset_inside"]).note
 
 
 def test_what_could_not_run_is_not_run():

@@ -1,5 +1,6 @@
 """What an auditor could overlook: policies that end the process or are too quiet, and what was excused or not looked at."""
 
+import inspect
 import sys
 
 import pytest
@@ -9,6 +10,7 @@ from holdfast.audit import Subject, UnusableError, Verdict, assert_sound, audit
 from holdfast.audit.adapters import StepFunction
 from holdfast.audit.mutants import Sound
 from holdfast.audit.mutants.episodes import NeverResets
+from holdfast.audit.mutants.learning import ScoringWritesMemory
 from holdfast.audit.mutants.slots import StartsOneLayer
 from holdfast.errors import SettingsError
 from support.findings import only
@@ -55,6 +57,44 @@ def test_outputs_that_never_change_cannot_be_audited():
         audit(Constant())
 
 
+def test_gradients_that_are_nowhere_are_not_said_to_be_kept_apart():
+    class SeesCodes(Sound):
+        """Nothing has a gradient: observations are whole numbers, and the state is detached."""
+
+        def observations(self, N, generator):
+            return torch.randint(9, (N, 5), generator=generator)
+
+        def encode(self, obs):
+            return super().encode(obs.float())
+
+        def reset(self, state, first):
+            return tuple(leaf.detach() for leaf in super().reset(state, first))
+
+    for check in ("gradients_stop_at_a_reset", "slots_are_apart_in_gradients"):
+        finding = only(SeesCodes(), check)
+        assert (finding.verdict, finding.evidence) == (Verdict.NOT_RUN, "there was nothing to measure")
+
+
+def test_an_error_of_ours_that_a_policy_raises_is_a_finding_about_it():
+    class RefusesOneSlot(Sound):
+        def step(self, obs, state, first):
+            if len(obs) == 1:
+                raise SettingsError("one slot is not enough")
+            return super().step(obs, state, first)
+
+    finding = only(RefusesOneSlot(), "reset_with_one_slot")
+    assert finding.verdict == Verdict.FAIL
+    assert "it raised SettingsError: one slot is not enough" in finding.evidence
+
+
+def test_a_value_that_cannot_be_looked_up_is_a_finding():
+    class HasABrokenValue(Sound):
+        def value(self, obs, state, first):
+            raise KeyError("critic")
+
+    assert "it raised KeyError" in only(HasABrokenValue(), "start_states_are_not_changed").evidence
+
+
 def test_no_checks_are_no_audit():
     with pytest.raises(SettingsError, match="no check is named"):
         assert_sound(NeverResets(), checks=[])
@@ -94,4 +134,6 @@ def test_the_place_to_look_at_is_the_policys_own():
         act, get_memory, set_memory = Subject.act, Subject.get_memory, Subject.set_memory
 
     assert "mutants/sound.py:" in only(StepsOnly(), "reset_inside").where  # NeverResets inherits both methods
+    scores = inspect.getsourcelines(ScoringWritesMemory.score)[1]
+    assert only(ScoringWritesMemory(), "learning_leaves_memory_alone").where.endswith(f"mutants/learning.py:{scores}")
     assert all("audit/subject.py" not in finding.where for finding in audit(StepsOnly()).failures)

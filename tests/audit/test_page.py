@@ -40,9 +40,9 @@ def cells(page, kind, what="changes", form="stepping"):
     return {((b, t), (c, s)) for b, t, c, s in says}
 
 
-def map_of(size, first=((0,), (0,))):
+def map_of(size, first=((0,), (0,)), kind="changes"):
     """A map of one slot and two steps."""
-    return DependencyMap("stepping", torch.tensor(first).bool(), torch.tensor(size).double().reshape(3, 1, 2, 1))
+    return DependencyMap(kind, "stepping", torch.tensor(first).bool(), torch.tensor(size).double().reshape(3, 1, 2, 1))
 
 
 # ------------------------------------------------------------------------------------------------------------ maps
@@ -81,9 +81,7 @@ def test_what_is_declared_is_told_apart_from_what_is_forbidden(pages):
 def test_every_kind_of_cell_by_hand():
     nan = float("nan")
     found = map_of([[0.5, 0.0], [nan, 2e-5], [0.0, 0.9e-5]], first=((0,), (1,)))
-    kinds = {
-        name: mask.flatten(1).nonzero().tolist() for name, mask in kinds_of_cells("changes", found, NOTHING).items()
-    }
+    kinds = {name: mask.flatten(1).nonzero().tolist() for name, mask in kinds_of_cells(found, NOTHING).items()}
     assert kinds == {
         "answers": [[0, 0]],
         "silent": [[2, 1]],  # below the limit
@@ -94,15 +92,22 @@ def test_every_kind_of_cell_by_hand():
 
 
 def test_a_gradient_counts_by_the_largest_that_is_allowed():
-    found = map_of([[10.0, 0.0], [1.0, 0.9e-6], [1.1e-6, 1.0]], first=((0,), (1,)))
-    assert kinds_of_cells("gradients", found, NOTHING)["forbidden"].flatten(1).nonzero().tolist() == [[2, 0]]
+    found = map_of([[10.0, 0.0], [1.0, 0.9e-6], [1.1e-6, 1.0]], first=((0,), (1,)), kind="gradients")
+    assert kinds_of_cells(found, NOTHING)["forbidden"].flatten(1).nonzero().tolist() == [[2, 0]]
+
+
+def test_an_infinite_gradient_hides_none_that_is_forbidden():
+    endless = float("inf")
+    found = map_of([[endless, 0.0], [1.0, 0.0], [endless, 1.0]], first=((0,), (1,)), kind="gradients")
+    assert kinds_of_cells(found, NOTHING)["forbidden"].flatten(1).nonzero().tolist() == [[2, 0]]
+    assert "Nothing moved" not in " ".join(picture(found, NOTHING).sentences)
 
 
 def test_strength_goes_by_factors_and_survives_infinity():
-    drawn = picture("changes", map_of([[1e-1, 1e-2], [1e-3, 1e-2], [0.0, 1e-2]]), NOTHING)
+    drawn = picture(map_of([[1e-1, 1e-2], [1e-3, 1e-2], [0.0, 1e-2]]), NOTHING)
     strengths = [cell.strength for cell in drawn.cells if cell.kind == "answers"]
     assert strengths == [1.0, 0.65, 0.3, 0.65, 0.65]
-    endless = picture("changes", map_of([[float("inf"), 0.1], [0.1, 0.1], [float("inf"), 0.1]]), NOTHING)
+    endless = picture(map_of([[float("inf"), 0.1], [0.1, 0.1], [float("inf"), 0.1]]), NOTHING)
     assert [cell.kind for cell in endless.cells].count("forbidden") == 1
     assert all(0 < cell.strength <= 1 for cell in endless.cells)
 
@@ -116,7 +121,7 @@ def test_pictures_speak_and_do_not_rely_on_colour(pages):
 
 
 def test_a_map_that_could_not_have_shown_a_leak_says_so(pages):
-    drawn = picture("changes", map_of([[0.5, 0.5], [1e-6, 0.1], [0.0, 0.1]]), NOTHING)
+    drawn = picture(map_of([[0.5, 0.5], [1e-6, 0.1], [0.0, 0.1]]), NOTHING)
     assert any(said.startswith("At 1 of 2 steps not even its own observation") for said in drawn.sentences)
     assert "would hardly show" not in pages[Sound]
 

@@ -299,6 +299,21 @@ class Leaves(Sound):
     def sequence(self, *args):
         os._exit(0)
 
+class LeavesAsIfItFailed(Sound):
+    def sequence(self, *args):
+        os._exit(1)
+
+class LeavesAChild(Sound):
+    def sequence(self, *args):
+        if os.fork() == 0:
+            os.close(1)
+            time.sleep(30)
+        os._exit(0)
+
+class NeverEnds(Sound):
+    def sequence(self, *args):
+        time.sleep(600)
+
 class Crashes(Sound):
     def sequence(self, *args):
         os.kill(os.getpid(), signal.SIGSEGV)
@@ -310,11 +325,22 @@ class Lingers(Sound):
 """
 
 
+def test_a_policy_that_leaves_or_never_ends_is_said_in_json_too(tmp_path):
+    (tmp_path / "ends.py").write_text(ENDS_THE_PROCESS)
+    command = [sys.executable, "-m", "holdfast", "audit", "--json", "--time-limit", "10"]
+    for name, said in (("LeavesAChild", "with exit code 0"), ("NeverEnds", "not done after 10 s")):
+        target = f"{tmp_path / 'ends.py'}:{name}"
+        ended = subprocess.run([*command, target], stdout=subprocess.PIPE, text=True, timeout=300)
+        assert ended.returncode == 2
+        assert said in json.loads(ended.stdout)["error"]
+
+
 @pytest.mark.parametrize(
     ("name", "code", "said"),
     [
         ("Leaves", 2, "the policy ended the process, with exit code 0, before it was judged"),
-        ("Crashes", 2, "the policy ended the process: SIGSEGV"),
+        ("LeavesAsIfItFailed", 2, "the policy ended the process, with exit code 1, before it was judged"),
+        ("Crashes", 2, "the policy ended the process, SIGSEGV, before it was judged"),
         ("Lingers", 0, ""),
     ],
 )

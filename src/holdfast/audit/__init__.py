@@ -2,7 +2,7 @@
 
 from holdfast.audit.audit import Report, audit
 from holdfast.audit.checks import CHECKS
-from holdfast.audit.compare import UnusableError
+from holdfast.audit.failing import UnusableError
 from holdfast.audit.findings import Check, Finding, Verdict
 from holdfast.audit.sound import assert_sound, failures_in_words
 from holdfast.audit.subject import DEVIATIONS, NotOfferedError, Outputs, State, Subject

@@ -13,16 +13,16 @@ from pathlib import Path
 import torch
 
 from holdfast.audit.checks import CHECKS
-from holdfast.audit.compare import UnusableError
 from holdfast.audit.dependence import DependencyMap
 from holdfast.audit.examination import Examination
+from holdfast.audit.failing import UnusableError, raised_by_the_auditor
 from holdfast.audit.findings import Check, Finding, Judgement, Tally, Verdict, judged
 from holdfast.audit.likeness import KnownBug, most_like
-from holdfast.audit.probe import ACTING, SEQUENCE, STEPPING
+from holdfast.audit.script import METHODS, SEQUENCE
 from holdfast.audit.subject import DEVIATIONS, NotOfferedError, Subject
 from holdfast.audit.waking import left_as_it_was, wake
 from holdfast.config.nearest import did_you_mean
-from holdfast.errors import HoldfastError, SettingsError, first_line, place_of
+from holdfast.errors import SettingsError, first_line, place_of
 
 RAISED = {"": 1.0}  # broken as a whole, in no form in particular
 
@@ -35,7 +35,7 @@ class Report:
     findings: tuple[Finding, ...]
     declared: frozenset[str]
     seconds: float
-    forms: tuple[str, ...] = ()  # what the policy could be shown scripts in
+    calls: tuple[str, ...] = ()  # what could be asked of the policy
     note: str = ""  # what was done to the policy so that it could be heard
     not_scored: tuple[str, ...] = ()  # outputs of acting that learning does not put out
     maps: dict[tuple[str, str], DependencyMap] = field(repr=False, default_factory=dict)
@@ -50,7 +50,7 @@ class Report:
     @cached_property
     def known_bugs(self) -> list[KnownBug]:
         """Those that fail as this policy does."""
-        return most_like(self.findings, self.forms)
+        return most_like(self.findings, self.calls)
 
     @property
     def sound(self) -> bool:
@@ -73,7 +73,7 @@ class Report:
     def remarks(self) -> list[str]:
         """Sentences that belong to the verdict, if any do, besides what is declared."""
         remarks = []
-        if SEQUENCE not in self.forms:
+        if SEQUENCE not in self.calls:
             remarks.append("It was not seen learning: it has no form for sequences.")
         if self.not_scored:
             remarks.append(f"Learning does not put out {', '.join(self.not_scored)}: not compared with acting.")
@@ -86,10 +86,11 @@ class Report:
         return {
             "policy": self.name,
             "sound": self.sound,
+            "verdict": self.verdict,
             "declared": sorted(self.declared),
             "seconds": round(self.seconds, 2),
-            "forms": list(self.forms),
-            "note": self.note,
+            "calls": list(self.calls),
+            "remarks": self.remarks,
             "counts": self.counts(),
             "known_bugs": [{"name": bug.name, "what": bug.what, "seen": bug.seen} for bug in self.known_bugs],
             "findings": [finding.to_json() for finding in self.findings],
@@ -119,15 +120,15 @@ def audit(
             if on_check is not None:
                 on_check(check.name)
             findings.append(run_check(check, examination))
-    probe, seconds = examination.probe, time.perf_counter() - began
+        calls = tuple(examination.probe.calls)
     return Report(
         name=subject.name,
         findings=tuple(findings),
         declared=on_purpose,
-        seconds=seconds,
-        forms=tuple(probe.forms),
+        seconds=time.perf_counter() - began,
+        calls=calls,
         note=note,
-        not_scored=probe.not_scored,
+        not_scored=examination.probe.not_scored,
         maps=examination.maps,
     )
 
@@ -181,9 +182,7 @@ def run_check(check: Check, examination: Examination) -> Finding:
     except UnusableError as error:
         found = Judgement(Verdict.FAIL, str(error), broken_shares=RAISED)
     except (Exception, SystemExit) as error:
-        if isinstance(error, HoldfastError):
-            raise
-        if _is_ours(error):
+        if raised_by_the_auditor(error):
             place = traceback.extract_tb(error.__traceback__)[-1]
             raise UnusableError(
                 f"the auditor itself failed in {check.name}, which is no verdict about the policy; please report it: "
@@ -197,9 +196,8 @@ def run_check(check: Check, examination: Examination) -> Finding:
 
 
 def _method(check: Check, form: str) -> str:
-    """The subject's method to look at: of the form that failed, where a check looks at all of them."""
-    by_form = {STEPPING: "step", SEQUENCE: "sequence", ACTING: "act"}
-    return by_form.get(form, check.look_at) if check.look_at in by_form.values() else check.look_at
+    """The subject's method to look at: of the call that failed, where a check looks at several of them."""
+    return METHODS.get(form, check.look_at) if check.look_at in METHODS.values() else check.look_at
 
 
 def _opened(subject: Subject, seed: int, declared: frozenset[str]) -> tuple[Examination, str]:
@@ -211,16 +209,8 @@ def _opened(subject: Subject, seed: int, declared: frozenset[str]) -> tuple[Exam
                 examination.probe.check_state(subject.initial_state(B), B, "initial_state")
             examination.probe.check_forms_agree()
         return examination, wake(examination.probe)
-    except HoldfastError:
+    except UnusableError:
         raise
     except (Exception, SystemExit) as error:
         said = f"{type(error).__name__}: {first_line(error)}{place_of(error)}"
         raise UnusableError(f"{subject.name} cannot be run: {said}") from error
-
-
-def _is_ours(error: BaseException) -> bool:
-    """Raised by the auditor's own code: then it is no finding about the subject."""
-    frames = traceback.extract_tb(error.__traceback__)
-    here = Path(__file__).parent
-    last = Path(frames[-1].filename)
-    return last.is_relative_to(here) and last.parent.name not in ("adapters", "mutants")

@@ -7,12 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from holdfast.audit.failing import UnusableError
 from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State
-from holdfast.errors import SettingsError
-
-
-class UnusableError(SettingsError):
-    """The subject cannot be audited at all: it raises, or what it gives has the wrong shape."""
 
 
 def pair(given: Any, source: str) -> tuple[Outputs, State]:
@@ -68,9 +64,13 @@ def _apart(a: Tensor, b: Tensor, name: str) -> Tensor:
             f"output {name} is {[*a.shape]} in one form and {[*b.shape]} in another; they have to agree."
         )
     a, b = exact(a).unsqueeze(-1).flatten(2), exact(b).unsqueeze(-1).flatten(2)
-    apart = (a - b).abs() / torch.stack([a.abs(), b.abs()]).amax(0).clamp(min=1.0)
-    apart = apart.where(a != b, 0.0)  # -inf, as masked choices have it, equals itself
-    return apart.nan_to_num(nan=float("inf"), posinf=float("inf")).amax(-1)
+    size = torch.stack([a.abs(), b.abs()]).amax(0).clamp(min=1.0)
+    return (_distance(a, b) / size).nan_to_num(nan=float("inf")).amax(-1)
+
+
+def _distance(a: Tensor, b: Tensor) -> Tensor:
+    """|a - b|. -inf, as masked choices and running maxima have it, equals itself; what is no number is infinitely far."""
+    return (a - b).abs().where(a != b, 0.0).nan_to_num(nan=float("inf"), posinf=float("inf"))
 
 
 def exact(x: Tensor) -> Tensor:
@@ -83,7 +83,7 @@ def state_differences(a: State, b: State, slot_axis: int) -> Tensor:
         shapes = [[[*leaf.shape] for leaf in state] for state in (a, b)]
         raise UnusableError(f"states have other shapes in one form than in another: {shapes[0]} and {shapes[1]}.")
     rows = [
-        (exact(x.detach()) - exact(y.detach())).abs().movedim(slot_axis, 0).flatten(1).amax(1)
+        _distance(exact(x.detach()), exact(y.detach())).movedim(slot_axis, 0).flatten(1).amax(1)
         for x, y in zip(a, b, strict=True)
     ]
     return torch.stack(rows) if rows else torch.zeros(0, 1, dtype=torch.float64)

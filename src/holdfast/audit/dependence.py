@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from holdfast.audit.compare import differences
-from holdfast.audit.probe import SEQUENCE, Probe, Script
+from holdfast.audit.findings import NO_GRADIENT, SAME
+from holdfast.audit.probe import Probe
+from holdfast.audit.script import SEQUENCE, Script
 from holdfast.audit.subject import ACTIONS, NotOfferedError
 
 # Episodes of the four slots of a map: unbroken; cut inside; begun at step 0 and cut at the last step; cut twice in a row.
@@ -21,6 +23,7 @@ class DependencyMap:
     """size [1 + T, B, T, B]: how much output (t, b) answers to source (s, c). Source 0 is the start state of slot c,
     source s + 1 its observation at step s. NaN: not measured."""
 
+    kind: str  # changes or gradients
     form: str
     first: Tensor  # [T, B]
     size: Tensor
@@ -48,6 +51,22 @@ class DependencyMap:
         cells = self.allowed.clone()
         cells[1:] = False
         return cells
+
+    @property
+    def later(self) -> Tensor:
+        """What observations may move after the step they are seen at."""
+        cells = self.allowed.clone()
+        cells[0] = False
+        for t in range(len(self.first)):
+            cells[t + 1, :, t] = False
+        return cells
+
+    @property
+    def limit(self) -> float:
+        """What is larger has moved. Of gradients: next to the largest that may be there, and is a number."""
+        if self.kind == "changes":
+            return SAME
+        return NO_GRADIENT * self.largest(self.allowed & self.size.isfinite())[0]
 
     @property
     def same_slot(self) -> Tensor:
@@ -87,7 +106,7 @@ def map_of_changes(probe: Probe, form: str) -> DependencyMap:
         for t in range(T):
             changed = script.with_obs(t, b, probe.other_obs(script.obs[t, b]))
             size[t + 1, b] = differences(usual.outputs, probe.run(form, changed, actions).outputs, actions_too=drawn)
-    return DependencyMap(form, script.first, size)
+    return DependencyMap("changes", form, script.first, size)
 
 
 def map_of_gradients(probe: Probe, form: str) -> DependencyMap:
@@ -119,7 +138,7 @@ def map_of_gradients(probe: Probe, form: str) -> DependencyMap:
                 size[0, :, t, b] = torch.stack(rows).amax(0).double()
             if obs.requires_grad:
                 size[1:, :, t, b] = found[-1].flatten(2).abs().amax(-1).double()
-    return DependencyMap(form, script.first, size)
+    return DependencyMap("gradients", form, script.first, size)
 
 
 def projected(outputs: dict[str, Tensor]) -> Tensor:

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from types import FunctionType, MethodType, ModuleType
-from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from holdfast.audit.compare import differences, state_differences
 from holdfast.audit.dependence import DependencyMap, map_of_changes, map_of_gradients, projected
 from holdfast.audit.findings import SAME, Check, Tally
-from holdfast.audit.probe import SEQUENCE, Probe, Script
+from holdfast.audit.probe import Probe
+from holdfast.audit.script import SEQUENCE, Script
 from holdfast.audit.subject import ACTIONS, NotOfferedError, State, Subject
 
 
@@ -70,7 +64,7 @@ class Examination:
         numbers = [i for i in before if i not in self.subject.no_gradient]
         moved = torch.zeros(len(numbers), len(steps), dtype=torch.float64)
         for row, i in enumerate(numbers):
-            changed = replace(script, start=(*script.start[:i], other.start[i], *script.start[i + 1 :]))
+            changed = script.with_start_leaf(i, other.start[i])
             with torch.no_grad():
                 apart = differences(usual, self.probe.run(form, changed, actions).outputs)
             moved[row] = apart[list(steps)].amax(1)
@@ -92,10 +86,10 @@ class Examination:
             for n, i in enumerate(leaves)
         }
 
-    def gradients_by_start(self, script: Script, actions: Tensor | None) -> list[Tensor]:
-        """Of everything a sequence puts out by each tensor of its start state that could have one."""
+    def gradients_by_start(self, form: str, script: Script, actions: Tensor | None) -> list[Tensor]:
+        """Of everything that is put out by each tensor of the start state that could have one."""
         try:
-            total, leaves = self.mixed_outputs(SEQUENCE, script, actions)
+            total, leaves = self.mixed_outputs(form, script, actions)
         except NotOfferedError:  # no output has any
             return [torch.zeros_like(leaf) for leaf in script.start if leaf.is_floating_point()]
         if not leaves:
@@ -143,7 +137,10 @@ class Examination:
 
     def nothing_moves(self, tally: Tally, form: str, cells: Tensor) -> None:
         """None of these cells [1 + T, B, T, B] of the map of changes may have moved."""
-        size, output, source = self.changes(form).largest(cells)
+        found = self.changes(form)
+        if not (cells & found.measured).any():
+            return
+        size, output, source = found.largest(cells)
         tally.still(form, size, f"{form}: {output} moved by {size:.2g} when {source} changed")
 
     def something_moves(self, tally: Tally, form: str, cells: Tensor, said: str) -> None:
@@ -151,102 +148,17 @@ class Examination:
         size, _, _ = self.changes(form).largest(cells)
         tally.moves(form, size, f"{form}: {said} (largest movement {size:.1e})")
 
-    def largest_gradient(self, tally: Tally, form: str) -> float:
-        """Of those that may be there; a policy whose gradients are not numbers fails."""
+    def no_gradient(self, tally: Tally, form: str, cells: Tensor, said: str = "") -> None:
+        """None of these cells of the map of gradients may have one, and those that may have to be numbers."""
         found = self.gradients(form)
-        size, output, source = found.largest(found.allowed)
-        tally.holds(form, math.isfinite(size), f"{form}: the gradient of {output} by {source} is {size}")
-        return size if math.isfinite(size) else 0.0
+        most, output, source = found.largest(found.allowed)
+        size, answering, by = found.largest(cells)
+        if not most and not size:
+            return  # there is none anywhere, so nothing was seen to be kept apart
+        tally.holds(form, math.isfinite(most), f"{form}: the gradient of {output} by {source} is {most}")
+        tally.still(form, size, f"{form}: the gradient of {answering} by {by} is {size:.2g}{said}", limit=found.limit)
 
     def moved_memory(self, kept: State, doing: str) -> tuple[float, str]:
         """How far memory is from what it was, and how to say so."""
         size = float(state_differences(kept, self.subject.get_memory(), self.subject.slot_axis).max())
         return size, f"{doing} moved the memory that acting continues from by {size:.2g}"
-
-    # ----------------------------------------------------------------------------------- what a subject holds on to
-
-    def kept_tensors(self) -> list[tuple[str, Tensor]]:
-        """Every tensor that can be reached from the policy, by the way to it, other than its weights."""
-        found = _things_in(self.subject, "", set())
-        return [(name, x) for name, x in found if isinstance(x, Tensor) and not isinstance(x, nn.Parameter)]
-
-    def kept_size(self) -> int:
-        """Bytes of tensors and arrays that can be reached from the policy, and one for each entry of a list or dict."""
-        return sum(_size(thing) for _, thing in _things_in(self.subject, "", set()))
-
-    def weights(self) -> dict[str, Tensor]:
-        """Parameters and buffers, without those buffers that only hold memory."""
-        module = self.subject.module
-        if module is None:
-            raise NotOfferedError("it does not say where its weights are")
-
-        def copies() -> dict[str, Tensor]:
-            return {name: x.detach().clone() for name, x in (*module.named_parameters(), *module.named_buffers())}
-
-        before = copies()
-        try:
-            self.subject.set_memory(self.probe.any_state(4))
-        except NotOfferedError:
-            return before
-        return {name: x for name, x in copies().items() if name in before and torch.equal(x, before[name])}
-
-
-ATOMS = (str, bytes, int, float, type(None), type, torch.dtype, ModuleType)
-
-
-def _things_in(thing: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
-    """Tensors, arrays and containers, each once, by the way to it: walks attributes, mappings and sequences."""
-    if id(thing) in seen or isinstance(thing, ATOMS):
-        return
-    seen.add(id(thing))
-    if isinstance(thing, Tensor | np.ndarray):
-        yield name or "tensor", thing
-    elif isinstance(thing, dict):
-        yield name, thing
-        for key, value in list(thing.items()):
-            yield from _things_in(value, f"{name}[{key!r}]", seen)
-    elif isinstance(thing, list | tuple | set | frozenset | deque):
-        yield name, thing
-        for i, value in enumerate(thing):
-            yield from _things_in(value, f"{name}[{i}]", seen)
-    elif isinstance(thing, FunctionType | MethodType | partial):
-        for inner, held in _held_by(thing):
-            yield from _things_in(held, f"{name}.{inner}".lstrip("."), seen)
-    elif hasattr(thing, "__dict__"):
-        computed = _computed_weights(thing) if isinstance(thing, nn.Module) else set()
-        for key, value in list(vars(thing).items()):
-            if key in ("_parameters", "_buffers", "_modules"):  # found under the names people know
-                for inner, held in list(value.items()):
-                    yield from _things_in(held, f"{name}.{inner}".lstrip("."), seen)
-            elif key not in computed:
-                yield from _things_in(value, f"{name}.{key}".lstrip("."), seen)
-
-
-def _held_by(code: FunctionType | MethodType | partial[Any]) -> Iterator[tuple[str, Any]]:
-    """What a function can get at besides its arguments, by name: of its module's names only containers and tensors."""
-    if isinstance(code, partial):
-        yield from (("func", code.func), ("args", code.args), ("keywords", code.keywords))
-    elif isinstance(code, MethodType):
-        yield from ((type(code.__self__).__name__, code.__self__), (code.__name__, code.__func__))
-    elif (code.__module__ or "").partition(".")[0] not in ("torch", "holdfast"):
-        for name, cell in zip(code.__code__.co_freevars, code.__closure__ or (), strict=True):
-            with suppress(ValueError):  # not filled in yet
-                yield name, cell.cell_contents
-        for name in code.__code__.co_names:
-            held = code.__globals__.get(name)
-            if isinstance(held, Tensor | np.ndarray | dict | list | set | deque):
-                yield name, held
-
-
-def _computed_weights(module: nn.Module) -> set[str]:
-    """Weights that weight_norm and spectral_norm compute from others in every call, and leave on the module."""
-    return {name.rpartition("_")[0] for name in module._parameters if name.endswith(("_g", "_orig"))}
-
-
-def _size(thing: Any) -> int:
-    if isinstance(thing, Tensor):
-        return thing.numel() * thing.element_size()
-    if isinstance(thing, np.ndarray):
-        return thing.nbytes
-    bounded = isinstance(thing, deque) and thing.maxlen is not None
-    return 0 if bounded else len(thing)

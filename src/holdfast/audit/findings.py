@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from holdfast.audit.probe import SEQUENCE
+from holdfast.audit.script import SCORING, SEQUENCE
 
 if TYPE_CHECKING:
     from holdfast.audit.examination import Examination
@@ -134,5 +134,9 @@ def judged(check: Check, tally: Tally, declared: frozenset[str]) -> Judgement:
 
 
 def _excused(check: Check, form: str, declared: frozenset[str]) -> bool:
-    """Deviations of learning excuse sequences only."""
-    return any(name in declared and (form == SEQUENCE or name not in LEARNING_ONLY) for name in check.excused_by)
+    return any(name in declared and excuses_form(name, form) for name in check.excused_by)
+
+
+def excuses_form(deviation: str, form: str) -> bool:
+    """Deviations of learning excuse what learning runs only."""
+    return form in (SEQUENCE, SCORING) or deviation not in LEARNING_ONLY

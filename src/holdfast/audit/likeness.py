@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from holdfast.audit.findings import Finding, Verdict
-from holdfast.audit.probe import ACTING, SEQUENCE, STEPPING
+from holdfast.audit.script import METHODS
 
 KEY = Path(__file__).parent / "mutants" / "key.json"  # `python -m holdfast.audit.mutants.matrix --key` writes it
 ALIKE = 0.8  # below this it is a bug that the key does not have
@@ -37,14 +37,14 @@ class KnownBug:
         return {check for check, _ in self.pattern}
 
 
-def most_like(findings: Iterable[Finding], forms: Iterable[str]) -> list[KnownBug]:
+def most_like(findings: Iterable[Finding], calls: Iterable[str]) -> list[KnownBug]:
     """The known bugs that fail as this policy does, the best match first; none if it fails like none of them.
 
-    Compared is what could be seen: checks that ran, in the forms that the policy has.
+    Compared is what could be seen: checks that ran, and the calls that the policy has.
     """
     judged = [finding for finding in findings if finding.verdict in (Verdict.PASS, Verdict.FAIL)]
     ran, failed = {f.check.name for f in judged}, {f.check.name for f in judged if f.verdict == Verdict.FAIL}
-    found, lacking = pattern_of(judged), {STEPPING, SEQUENCE, ACTING} - set(forms)
+    found, lacking = pattern_of(judged), {*METHODS} - set(calls)
     alike = [
         (overlap(found, {at: share for at, share in bug.pattern.items() if at[0] in ran and at[1] not in lacking}), bug)
         for bug in known_bugs()

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from holdfast.audit.audit import Report
 from holdfast.audit.dependence import DependencyMap
-from holdfast.audit.findings import NO_GRADIENT, SAME
-from holdfast.audit.probe import ACTING, SEQUENCE, STEPPING
-from holdfast.audit.subject import DEVIATIONS
+from holdfast.audit.findings import NO_GRADIENT, SAME, excuses_form
+from holdfast.audit.script import ACTING, SEQUENCE, STEPPING
+from holdfast.audit.subject import ACROSS_EPISODES, DEVIATIONS
 
 # Names and evidence come from policies and files of anyone, so everything is escaped.
 TEMPLATES = Environment(
@@ -101,13 +101,13 @@ class Picture:
         return f"{self.kind}, {self.form}"
 
 
-def picture(kind: str, found: DependencyMap, declared: frozenset[str]) -> Picture:
-    """Lay a map out. kind: changes or gradients."""
+def picture(found: DependencyMap, declared: frozenset[str]) -> Picture:
+    """Lay a map out."""
     T, B = found.first.shape
-    masks = kinds_of_cells(kind, found, declared)
+    masks = kinds_of_cells(found, declared)
     begins = found.first.bool().tolist()
     return Picture(
-        kind=kind,
+        kind=found.kind,
         form=found.form,
         about=FORMS.get(found.form, ""),
         width=LEFT + B * T * CELL + REST,
@@ -136,7 +136,7 @@ def _galleries(report: Report) -> list[tuple[str, str, list[Picture]]]:
         found = [(form, one) for (of_kind, form), one in report.maps.items() if of_kind == kind]
         found.sort(key=lambda entry: order.index(entry[0]))
         if found:
-            galleries.append((heading, about, [picture(kind, one, report.declared) for _, one in found]))
+            galleries.append((heading, about, [picture(one, report.declared) for _, one in found]))
     return galleries
 
 
@@ -168,22 +168,15 @@ def _episode_lines(first: Tensor) -> str:
 # ------------------------------------------------------------------------------------------------- what a map shows
 
 
-def limit_of(kind: str, found: DependencyMap) -> float:
-    """What is larger than this has moved: the limits of the checks."""
-    return SAME if kind == "changes" else NO_GRADIENT * found.largest(found.allowed)[0]
-
-
 def on_purpose(found: DependencyMap, declared: frozenset[str]) -> Tensor:
     """[1 + T, B, T, B]: cells that reach over an episode start of their slot, where the policy declares that it does so."""
-    learning_only = "learning_without_resets" in declared and found.form == SEQUENCE
-    if "lifetime_memory" not in declared and not learning_only:
-        return torch.zeros_like(found.allowed)
-    return found.across_a_start
+    meant = any(name in declared and excuses_form(name, found.form) for name in ACROSS_EPISODES)
+    return found.across_a_start if meant else torch.zeros_like(found.allowed)
 
 
-def kinds_of_cells(kind: str, found: DependencyMap, declared: frozenset[str]) -> dict[str, Tensor]:
+def kinds_of_cells(found: DependencyMap, declared: frozenset[str]) -> dict[str, Tensor]:
     """Masks [1 + T, B, T, B]. No cell is in two; those in none stayed still, as they have to."""
-    moved = found.measured & (found.size > limit_of(kind, found))
+    moved = found.measured & (found.size > found.limit)
     excused = on_purpose(found, declared)
     return {
         "answers": found.allowed & moved,

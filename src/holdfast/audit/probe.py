@@ -2,51 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count
 
 import torch
 from torch import Tensor
 
-from holdfast.audit.compare import UnusableError, check_outputs, exact, pair, stacked
-from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, Subject
+from holdfast.audit.compare import check_outputs, exact, pair, stacked
+from holdfast.audit.failing import UnusableError
+from holdfast.audit.script import (
+    ACTING,
+    LOOKING,
+    SCORING,
+    SEQUENCE,
+    STEPPING,
+    VALUE,
+    B,
+    Script,
+    T,
+    Trace,
+    arriving,
+    flags,
+)
+from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, Subject, copied
 
-STEPPING, SEQUENCE, ACTING = "stepping", "sequence", "acting"  # pure steps | one call for all steps | from kept memory
-T, B = 6, 4
-# Episodes that begin inside, twice in a row, at the first step and at the last.
-AWKWARD_ENDS: dict[int, list[int]] = {0: [2], 1: [1, 2], 3: [0, 5]}
 POOL = 48
-
-
-@dataclass(frozen=True)
-class Script:
-    """T steps of B slots: what they see, where episodes begin, the state they start from."""
-
-    obs: Tensor  # [T, B, ...]
-    first: Tensor  # [T, B] bool
-    start: State
-    ended_by: str = ""  # terminated, truncated or both, for forms that can tell
-
-    def with_obs(self, t: int, b: int, obs: Tensor) -> Script:
-        changed = self.obs.clone()
-        changed[t, b] = obs
-        return replace(self, obs=changed)
-
-    def with_first(self, first: Tensor) -> Script:
-        return replace(self, first=first)
-
-    def copy(self) -> Script:
-        """Tensors of its own. Gradients reach those it was copied from."""
-        start = tuple(leaf.clone() for leaf in self.start)
-        return replace(self, obs=self.obs.clone(), first=self.first.clone(), start=start)
-
-
-@dataclass(frozen=True)
-class Trace:
-    """What came out, [T, B, ...] by name, and the state after the last step if the form hands one back."""
-
-    outputs: Outputs
-    final: State
 
 
 class Probe:
@@ -64,6 +44,7 @@ class Probe:
         if bool((self.pool == self.pool[:1]).all()):
             raise UnusableError(f"observations({POOL}) are all alike, so nothing could be seen to answer to them.")
         self._drawn = 0
+        self._states_drawn = count()
 
     # ------------------------------------------------------------------------------------------------- scripts
 
@@ -82,21 +63,28 @@ class Probe:
         there.
         """
         state = self.check_state(self.subject.initial_state(B), B, "initial_state")
-        real = [
-            (leaf.is_floating_point() or leaf.is_complex()) and i not in self.subject.no_gradient
-            for i, leaf in enumerate(state)
-        ]
-        if not all(real):
-            with torch.no_grad():
-                for row in self.pool[self._numbers(3 * B)].unflatten(0, (3, B)):
-                    state = self.subject.step(row, state, torch.zeros(B, dtype=torch.bool))[1]
-        return tuple(
-            torch.randn(leaf.shape, generator=self.generator, dtype=leaf.dtype if leaf.is_complex() else None).to(leaf)
-            * 0.7
-            if is_real
-            else leaf
-            for leaf, is_real in zip(state, real, strict=True)
-        )
+        if not all(self.is_real(i, leaf) for i, leaf in enumerate(state)):
+            state = self._lived(state, B)
+        return tuple(self._noise(leaf) if self.is_real(i, leaf) else leaf for i, leaf in enumerate(state))
+
+    def is_real(self, i: int, leaf: Tensor) -> bool:
+        """Whether any numbers would do as tensor i of a state."""
+        return (leaf.is_floating_point() or leaf.is_complex()) and i not in self.subject.no_gradient
+
+    def _noise(self, leaf: Tensor) -> Tensor:
+        dtype = leaf.dtype if leaf.is_complex() else None
+        return torch.randn(leaf.shape, generator=self.generator, dtype=dtype).to(leaf) * 0.7
+
+    def _lived(self, blank: State, B: int) -> State:
+        """What a few steps leave, of another number in each slot and in each call."""
+        states, most, turn = [blank], 5, next(self._states_drawn)
+        with torch.no_grad():
+            for row in self.pool[self._numbers(most * B)].unflatten(0, (most, B)):
+                states.append(self.subject.step(row, copied(states[-1]), torch.zeros(B, dtype=torch.bool))[1])
+        lived = states[1]
+        for b in range(B):
+            lived = self.placed(lived, b, states[1 + (b + turn) % most], b)
+        return lived
 
     def other_obs(self, obs: Tensor) -> Tensor:
         """One from the pool that differs from this as much as any."""
@@ -143,6 +131,20 @@ class Probe:
         """What this subject can do: each check of behaviour in time looks at every one of them."""
         return [*self._names]
 
+    @cached_property
+    def calls(self) -> list[str]:
+        """Its forms, and whatever else can be asked of it."""
+        calls, script = self.forms, self.script(blank=True)
+        for call in (SCORING, VALUE, LOOKING):
+            try:
+                self.run(call, script)
+            except NotOfferedError:
+                continue
+            except Exception:  # offered, and broken, as the first check that asks for it will find
+                pass
+            calls.append(call)
+        return calls
+
     @property
     def not_scored(self) -> tuple[str, ...]:
         """Names of outputs that single steps give and sequences do not."""
@@ -167,23 +169,27 @@ class Probe:
     def run(
         self, form: str, script: Script, actions: Tensor | None = None, draw: int = 0, copies: bool = True
     ) -> Trace:
-        """Show the script in this form. actions: those to score; sequences score what stepping takes if left out.
+        """Show the script in this form, or other call. actions: those to score; what stepping takes if left out.
 
         The policy is handed copies, so that one that writes into them spoils nothing of what is shown next.
         """
-        if form == SEQUENCE and actions is None:
+        learns = form in (SEQUENCE, SCORING)
+        if learns and actions is None:
             actions = self.run(STEPPING, script).outputs.get(ACTIONS)
             actions = None if actions is None else actions.detach()
         seed_draws(self.seed * 1000 + draw)
         shown = script.copy() if copies else script
-        if form == STEPPING:
-            trace = self._step_through(shown)
-        elif form == SEQUENCE:
-            trace = self._all_at_once(shown, actions)
+        if learns:
+            trace = self._all_at_once(form, shown, actions)
         else:
-            trace = self._act_through(shown)
+            trace = {
+                STEPPING: self._step_through,
+                ACTING: self._act_through,
+                VALUE: self._value_each,
+                LOOKING: self._look_at_each,
+            }[form](shown)
         self._check_outputs(form, trace.outputs, *script.first.shape)
-        if form == SEQUENCE and actions is not None:
+        if learns and actions is not None:
             trace = Trace({**trace.outputs, ACTIONS: actions}, trace.final)
         return trace
 
@@ -225,8 +231,8 @@ class Probe:
             steps.append(outputs)
         return Trace(stacked(steps), state)
 
-    def _all_at_once(self, script: Script, actions: Tensor | None) -> Trace:
-        if not script.ended_by:
+    def _all_at_once(self, form: str, script: Script, actions: Tensor | None) -> Trace:
+        if form == SEQUENCE:
             outputs, final = pair(self.subject.sequence(script.obs, script.start, script.first, actions), "sequence")
             if final != ():
                 self.check_state(final, script.first.shape[1], "sequence")
@@ -235,24 +241,34 @@ class Probe:
             raise NotOfferedError("it takes no actions, so there is nothing to score")
         return Trace(self.subject.score(script.obs, *flags(script), script.start, actions), ())
 
-    def run_on(self, script: Script) -> Trace:
-        """Act from the memory as it is, whatever the script starts from."""
-        seed_draws(self.seed * 1000)
-        return self._act_on(script)
+    def _value_each(self, script: Script) -> Trace:
+        """The value of every observation, each from the start state."""
+        shown = zip(script.obs, script.first, strict=True)
+        return Trace(stacked([self.subject.value(obs, script.start, first) for obs, first in shown]), ())
+
+    def _look_at_each(self, script: Script) -> Trace:
+        """The same from memory."""
+        if type(self.subject).look is Subject.look:
+            raise NotOfferedError("it has no call that only looks")
+        self.subject.set_memory(copied(script.start))
+        steps = [self.subject.look(*arriving(script, t)) for t in range(len(script.obs))]
+        return Trace(stacked(steps), ())
 
     def _act_through(self, script: Script) -> Trace:
         if type(self.subject).act is Subject.act:
             raise NotOfferedError("the caller keeps its state")
-        self.subject.set_memory(script.start)
+        self.subject.set_memory(copied(script.start))
         return self._act_on(script)
 
     def _act_on(self, script: Script) -> Trace:
-        slots = torch.arange(script.first.shape[1])
-        terminated, truncated = flags(script)
-        steps = []
-        for t, obs in enumerate(script.obs):
-            steps.append(self.subject.act(obs, terminated[t], truncated[t], slots))
-        return Trace(stacked(steps), self.check_state(self.subject.get_memory(), len(slots), "get_memory"))
+        steps = [self.subject.act(*arriving(script, t)) for t in range(len(script.obs))]
+        memory = self.check_state(self.subject.get_memory(), script.first.shape[1], "get_memory")
+        return Trace(stacked(steps), memory)
+
+    def run_on(self, script: Script) -> Trace:
+        """Act from the memory as it is, whatever the script starts from."""
+        seed_draws(self.seed * 1000)
+        return self._act_on(script.copy())
 
 
 def seed_draws(seed: int) -> None:
@@ -261,9 +277,3 @@ def seed_draws(seed: int) -> None:
         torch.manual_seed(seed)
     else:
         torch.default_generator.manual_seed(seed)
-
-
-def flags(script: Script) -> tuple[Tensor, Tensor]:
-    """terminated and truncated [T, B]."""
-    first, none = script.first, torch.zeros_like(script.first)
-    return {"truncated": (none, first), "both": (first, first)}.get(script.ended_by, (first, none))

@@ -23,6 +23,13 @@ DEVIATIONS = {
     "memoryless": "the policy has no memory on purpose",
     "boolean_flags": "flags are boolean wherever the policy is called",
 }
+# Those under which memory reaches over the end of an episode.
+ACROSS_EPISODES = ("lifetime_memory", "learning_without_resets")
+
+
+def copied(state: State) -> State:
+    """The same numbers in tensors of their own. Gradients reach those they were copied from."""
+    return tuple(leaf.clone() for leaf in state)
 
 
 class NotOfferedError(Exception):

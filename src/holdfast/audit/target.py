@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from holdfast.audit.adapters.contract import ContractPolicy
-from holdfast.audit.compare import UnusableError
+from holdfast.audit.failing import UnusableError
 from holdfast.audit.observe import observer
 from holdfast.audit.subject import Subject
 from holdfast.config import load_settings

@@ -6,16 +6,18 @@ are drawn anew and larger, until it does. Whoever wakes a policy puts its weight
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from holdfast.audit.compare import UnusableError, differences
+from holdfast.audit.compare import differences
+from holdfast.audit.failing import UnusableError
 from holdfast.audit.findings import SAME
-from holdfast.audit.probe import STEPPING, Probe
+from holdfast.audit.probe import Probe
+from holdfast.audit.script import STEPPING
 from holdfast.audit.subject import ACTIONS, Subject
 
 LOUD = 1e-2  # a thousand times what counts as a movement
@@ -36,12 +38,17 @@ def left_as_it_was(subject: Subject) -> Iterator[None]:
     finally:
         with suppress(Exception):
             subject.set_memory(memory) if memory else subject.reset_memory()
-        with torch.no_grad():
-            for tensor, kept in tensors:
-                if tensor.shape == kept.shape:  # a table of memory may have grown
-                    tensor.copy_(kept)
+        put_back(tensors)
         for module, training in modes:
             module.training = training
+
+
+@torch.no_grad()
+def put_back(tensors: Iterable[tuple[Tensor, Tensor]]) -> None:
+    """The numbers that each of these had before."""
+    for tensor, kept in tensors:
+        if tensor.shape == kept.shape:  # a table of memory may have grown
+            tensor.copy_(kept)
 
 
 def _own_tensors(module: nn.Module) -> Iterator[Tensor]:
@@ -52,10 +59,15 @@ def _own_tensors(module: nn.Module) -> Iterator[Tensor]:
 def wake(probe: Probe) -> str:
     """Draw larger weight matrices until every output answers. What was done, in words; '' if nothing had to be."""
     module, before = probe.subject.module, answers(probe)
-    name = min(before, key=lambda name: before[name])
-    if before[name] >= LOUD:
+    if min(before.values()) >= LOUD:
         return ""
+    own = [] if module is None else [(x, x.detach().clone()) for x in module.parameters()]
     after = before if module is None else woken(probe, module)
+    # An output that nothing moves, such as a deviation that is a parameter, has nothing to leak.
+    name = min(after or before, key=lambda name: before[name])
+    if before[name] >= LOUD:
+        put_back(own)
+        return ""
     loudest, quietest = max(after.values(), default=0.0), min(after.values(), default=0.0)
     if loudest == 0 and not changes_at_all(probe):
         raise UnusableError("its outputs do not change with what it observes, so nothing could be seen.")
@@ -69,7 +81,7 @@ def wake(probe: Probe) -> str:
     else:
         said = (
             "weight matrices were drawn larger for the time of the audit, which is nothing against the policy: with its own "
-            f"an observation moved {name} by {before[name]:.1e}, too little to see a leak by; with these by {quietest:.1e}"
+            f"an observation moved {name} by {before[name]:.1e}, too little to see a leak by; with these by {quietest:.1e} or more"
         )
     return said if quietest >= LOUD else f"{said}. That is little still: a leak a thousand times smaller would not show"
 
@@ -86,7 +98,6 @@ def woken(probe: Probe, module: nn.Module) -> dict[str, float]:
     after: dict[str, float] = {}
     for gain in GAINS:
         redraw(module, gain, probe.seed)
-        # An output that nothing moves (a deviation that is a parameter) has nothing to leak either.
         after = {name: size for name, size in answers(probe).items() if size > 0}
         if after and min(after.values()) >= LOUD:
             break

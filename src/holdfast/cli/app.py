@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 import holdfast
-from holdfast.cli.failures import FAILED, telling_failures
+from holdfast.cli.failures import FAILED, error_as_json, telling_failures
 from holdfast.cli.supervise import supervised
 from holdfast.errors import HoldfastError, SettingsError
 
@@ -30,7 +30,7 @@ app = typer.Typer(
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry of `holdfast` and of tools/train.py."""
     if argv is None and sys.argv[1:2] == ["audit"] and hasattr(os, "fork"):
-        supervised(lambda: app(prog_name="holdfast"))
+        supervised(lambda: app(prog_name="holdfast"), as_json="--json" in sys.argv)
     app(args=None if argv is None else list(argv), prog_name="holdfast")
 
 
@@ -242,7 +242,7 @@ def audit(
     holdfast audit ./theirs.py:subject --declare learning_without_resets
     holdfast audit runs/first --json
 
-    Exit code 0: sound. 1: a check failed. 2: the target cannot be audited, or not with the checks named by --only.
+    Exit code 0: no check failed. 1: one did. 2: the target cannot be audited, or not with the checks named by --only.
     """
     with telling_failures():
         if checks:
@@ -272,11 +272,11 @@ def audit(
                 time_limit=time_limit,
                 runs_dir=runs_dir,
                 py_agent=py_agent,
-                quiet=as_json,
+                as_json=as_json,
             )
         except HoldfastError as error:
             if as_json:
-                typer.echo(json.dumps({"error": str(error)}, indent=2))
+                typer.echo(error_as_json(str(error)))
             raise
         if html is not None:
             from holdfast.audit.page import report_page

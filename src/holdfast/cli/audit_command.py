@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import traceback
@@ -12,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.cli.failures import BAD_SETTINGS
+from holdfast.cli.failures import BAD_SETTINGS, error_as_json
+from holdfast.cli.supervise import leave
 from holdfast.errors import SettingsError, place_in
 
 if TYPE_CHECKING:
@@ -39,12 +39,12 @@ def audit_target(
     time_limit: float,
     runs_dir: Path,
     py_agent: str | None,
-    quiet: bool,
+    as_json: bool,
 ) -> Report:
     place = Place()
-    show = sys.stderr.isatty() and not quiet
+    show = sys.stderr.isatty() and not as_json
     # Whatever the policy prints must not get into the report.
-    with giving_up_after(time_limit, place, CLEAR if show else ""), redirect_stdout(sys.stderr):
+    with giving_up_after(time_limit, place, CLEAR if show else "", as_json), redirect_stdout(sys.stderr):
         from holdfast.audit import audit
         from holdfast.audit.audit import check_declared, chosen_checks
         from holdfast.audit.target import find_subject, saying_which
@@ -76,7 +76,7 @@ def audit_target(
 
 
 @contextmanager
-def giving_up_after(seconds: float, place: Place, clear: str = "") -> Iterator[None]:
+def giving_up_after(seconds: float, place: Place, clear: str, as_json: bool) -> Iterator[None]:
     """Ends the process if this takes too long: code of a user's own may never come back, and cannot be interrupted.
 
     clear: what takes the progress shown so far off the line.
@@ -85,13 +85,11 @@ def giving_up_after(seconds: float, place: Place, clear: str = "") -> Iterator[N
 
     def give_up() -> None:
         stack = [*traceback.walk_stack(sys._current_frames()[watched])]
-        print(
-            f"{clear}not done after {seconds:g} s: gave up in {place.doing}{place_in(reversed(stack))}. "
-            "--time-limit sets how long to wait.",
-            file=sys.stderr,
-        )
-        sys.stderr.flush()
-        os._exit(BAD_SETTINGS)
+        said = f"not done after {seconds:g} s: gave up in {place.doing}{place_in(reversed(stack))}."
+        print(f"{clear}{said} --time-limit sets how long to wait.", file=sys.stderr)
+        if as_json:
+            print(error_as_json(said), file=sys.__stdout__)  # sys.stdout is turned aside
+        leave(BAD_SETTINGS)
 
     timer = threading.Timer(seconds, give_up)
     timer.daemon = True

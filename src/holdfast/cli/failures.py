@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,11 @@ import typer
 from holdfast.errors import HoldfastError, SettingsError
 
 BAD_SETTINGS, FAILED, INTERRUPTED, PIPE_CLOSED = 2, 1, 130, 141
+
+
+def error_as_json(message: str) -> str:
+    """What stands in the place of a report that was asked for as JSON."""
+    return json.dumps({"error": message}, indent=2)
 
 
 @contextmanager

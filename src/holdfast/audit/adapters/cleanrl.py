@@ -57,7 +57,7 @@ class CleanRLAgent(Subject):
         return {"value": self.agent.get_value(obs, state, first.float()).flatten()}
 
     def where(self, method: str) -> str:
-        if method == "look":
+        if method == "value":
             return source_of(self.agent.get_value)
         return source_of(getattr(self.agent, "get_states", self.agent.get_action_and_value))
 

@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from holdfast.audit.compare import UnusableError
+from holdfast.audit.failing import UnusableError
 from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, Subject, source_of
 from holdfast.policies import Policy
 from holdfast.policies.policy import read_state
@@ -114,7 +114,7 @@ class ContractPolicy(Subject):
         """Axes as given: [B] or [B, T]."""
         entries: dict[str, Any] = {
             keys.OBS: obs,
-            keys.REWARDS: torch.zeros(terminated.shape),
+            keys.REWARDS: rewards_of(obs, terminated.dim()),
             keys.DONES: terminated,
             keys.TRUNCATEDS: truncated,
         }
@@ -136,6 +136,11 @@ class ContractPolicy(Subject):
                 raise UnusableError("forward stored no state: it has to end with self._store_lstm_state(h, c, env_id).")
             return ()  # a forward written by hand may hand back none from a sequence
         return read_state(td, leaves, B, T, keys.FINAL_STATE)
+
+
+def rewards_of(obs: Tensor, axes: int) -> Tensor:
+    """A reward that arrives with each observation, and is another one with another: a policy may well read it."""
+    return obs.detach().double().flatten(axes).sum(-1).sin().float()
 
 
 def outputs_of(td: TensorDict) -> Outputs:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from holdfast.audit.adapters.common import Observe, blanked, observing
-from holdfast.audit.compare import UnusableError
+from holdfast.audit.failing import PolicyRaisedError
 from holdfast.audit.subject import Outputs, State, Subject, source_of
 from holdfast.errors import SettingsError, first_line, place_of
 
@@ -79,7 +79,7 @@ class PufferPolicy(Subject):
             return call(obs, kept)
         except Exception as error:
             said = f"{type(error).__name__}: {first_line(error)}{place_of(error)}"
-            raise UnusableError(f"{asked} raised {said}") from error
+            raise PolicyRaisedError(f"{asked} raised {said}") from error
 
     def _to_learn(self, leaf: Tensor) -> Tensor:
         """[B, hidden] as `forward` takes it: with a layer in front."""

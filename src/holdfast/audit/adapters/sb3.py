@@ -12,7 +12,7 @@ from torch.distributions import Categorical, Normal
 
 from holdfast.audit.subject import ACTIONS, Outputs, State, Subject, source_of
 
-METHODS = {"step": "forward", "sequence": "evaluate_actions"}
+METHODS = {"step": "forward", "sequence": "evaluate_actions", "value": "predict_values"}
 
 
 class BothStates(NamedTuple):
@@ -34,8 +34,9 @@ class RecurrentPPOPolicy(Subject):
             return RecurrentPPOPolicy(model.policy)
 
     `holdfast audit mine.py:subject`. Acting is `forward`, as rollouts are collected; the distribution of evaluation,
-    `get_distribution`, is looked at, too. Learning is `evaluate_actions`, given what the rollout buffer gives: slot after
-    slot, [B * T, ...], flags as floats. It returns no state; `forward` over the same sequences does.
+    `get_distribution`, is looked at, too, and so is the value of a bootstrap, `predict_values`. Learning is
+    `evaluate_actions`, given what the rollout buffer gives: slot after slot, [B * T, ...], flags as floats. It returns no
+    state; `forward` over the same sequences does.
     """
 
     flags_are_cast = "flags are handed over as floats, as the rollout buffer does"
@@ -71,9 +72,11 @@ class RecurrentPPOPolicy(Subject):
         if entropy is not None:  # a squashed distribution has none
             scores["entropy"] = entropy
         after = self.policy.forward(flat_obs, states, starts)[-1]
-        return {name: y.unflatten(0, (B, T)).transpose(0, 1) for name, y in scores.items()}, (*after.pi, *after.vf)[
-            : len(state)
-        ]
+        outputs = {name: y.unflatten(0, (B, T)).transpose(0, 1) for name, y in scores.items()}
+        return outputs, (*after.pi, *after.vf)[: len(state)]
+
+    def value(self, obs: Tensor, state: State, first: Tensor) -> Outputs:
+        return {"value": self.policy.predict_values(obs, both(state).vf, first.float()).flatten()}
 
     def where(self, method: str) -> str:
         return source_of(getattr(type(self.policy), METHODS.get(method, "forward")))

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.audit.adapters.common import Observe, observing
-from holdfast.audit.compare import UnusableError, pair
+from holdfast.audit.compare import pair
+from holdfast.audit.failing import UnusableError
 from holdfast.audit.subject import NotOfferedError, Outputs, State, Subject, source_of
 
 

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from holdfast.audit.checks.register import Register
-from holdfast.audit.compare import UnusableError, differences
+from holdfast.audit.compare import differences
 from holdfast.audit.examination import Examination
+from holdfast.audit.failing import PolicyRaisedError, UnusableError, raised_by_the_auditor
 from holdfast.audit.findings import Tally
-from holdfast.audit.probe import ACTING, AWKWARD_ENDS, SEQUENCE, STEPPING, T
-from holdfast.audit.subject import ACTIONS, NotOfferedError
+from holdfast.audit.script import ACTING, AWKWARD_ENDS, SCORING, STEPPING, T
+from holdfast.audit.subject import ACROSS_EPISODES, ACTIONS, NotOfferedError
 
 CHECKS = Register()
-ON_PURPOSE = ("lifetime_memory", "learning_without_resets")
 COST = "Episodes run into each other: the policy acts on a past that is not its own, and returns stay near chance."
 
 
@@ -36,7 +36,7 @@ def _steps(*numbers: int) -> Tensor:
 @CHECKS(
     cost=COST,
     mend="Zero the state of every slot whose first flag is set before the very first step of a call, too.",
-    excused_by=ON_PURPOSE,
+    excused_by=ACROSS_EPISODES,
     quick=True,
 )
 def reset_at_the_first_step(e: Examination, tally: Tally) -> None:
@@ -52,7 +52,7 @@ def reset_at_the_first_step(e: Examination, tally: Tally) -> None:
     cost=COST,
     mend="Reset inside the sequence: step through time and mask the state by first[t], or split at episode starts.",
     look_at="sequence",
-    excused_by=ON_PURPOSE,
+    excused_by=ACROSS_EPISODES,
     quick=True,
 )
 def reset_inside(e: Examination, tally: Tally) -> None:
@@ -65,7 +65,7 @@ def reset_inside(e: Examination, tally: Tally) -> None:
     cost="One step in every horizon acts on another episode's memory, and so does the value that ends the segment.",
     mend="Look for loops over range(T - 1), and for flags shifted by one step.",
     look_at="sequence",
-    excused_by=ON_PURPOSE,
+    excused_by=ACROSS_EPISODES,
 )
 def reset_at_the_last_step(e: Examination, tally: Tally) -> None:
     """A flag on the last step of a sequence counts as any other."""
@@ -76,7 +76,7 @@ def reset_at_the_last_step(e: Examination, tally: Tally) -> None:
 @CHECKS(
     cost="Episodes of one step leak into the next: rare, so it shows late and looks like noise.",
     mend="Reset wherever first is set; do not look for changes of the flag.",
-    excused_by=ON_PURPOSE,
+    excused_by=ACROSS_EPISODES,
 )
 def reset_twice_in_a_row(e: Examination, tally: Tally) -> None:
     """Flags on two successive steps both count."""
@@ -87,7 +87,7 @@ def reset_twice_in_a_row(e: Examination, tally: Tally) -> None:
 @CHECKS(
     cost="Half of the memory survives the end of an episode, and leaks into everything after it.",
     mend="Clear every tensor of the state (an LSTM has two: h and c).",
-    excused_by=ON_PURPOSE,
+    excused_by=ACROSS_EPISODES,
 )
 def every_part_of_the_state_is_reset(e: Examination, tally: Tally) -> None:
     """A reset clears every tensor of the state, in every layer."""
@@ -103,8 +103,9 @@ def every_part_of_the_state_is_reset(e: Examination, tally: Tally) -> None:
                 for layer in layers:
                     changed = leaf.clone()
                     changed[layer] = other[i][layer]
-                    start = (*script.start[:i], changed, *script.start[i + 1 :])
-                    outputs = e.probe.run(form, replace(script, start=start), actions).outputs
+                    if changed.equal(leaf):
+                        continue  # a mask, say, that is as a few steps left it
+                    outputs = e.probe.run(form, script.with_start_leaf(i, changed), actions).outputs
                     size = float(differences(usual.outputs, outputs)[:, 0].max())
                     part = f"tensor {i} of the state" + (f", layer {layer}," if isinstance(layer, int) else "")
                     tally.still(form, size, f"{form}: {part} got through a reset and moved an output by {size:.2g}")
@@ -130,11 +131,17 @@ def integer_flags(e: Examination, tally: Tally) -> None:
                 changed = script.with_first(script.first.to(dtype))
                 try:
                     outputs = e.probe.run(form, changed, usual.outputs.get(ACTIONS)).outputs
-                except Exception as error:
-                    if isinstance(error, UnusableError) and error.__cause__ is None:  # answered with what is no answer
+                except UnusableError as error:
+                    if isinstance(error, PolicyRaisedError):
+                        refused.append(f"{str(dtype)[6:]} flags are refused in {form}")
+                    else:  # answered with what is no answer
                         tally.holds(form, False, f"with flags as {str(dtype)[6:]}, {error}")
-                    else:  # refused aloud: no bug that trains in silence
-                        refused.append(f"{str(dtype)[6:]} flags are refused in {form}: {type(error).__name__}")
+                    continue
+                except Exception as error:
+                    if raised_by_the_auditor(error):
+                        raise
+                    # refused aloud: no bug that trains in silence
+                    refused.append(f"{str(dtype)[6:]} flags are refused in {form}: {type(error).__name__}")
                     continue
                 size = float(differences(usual.outputs, outputs).max())
                 tally.still(form, size, f"{form}: outputs moved by {size:.2g} when flags came as {str(dtype)[6:]}")
@@ -146,7 +153,7 @@ def integer_flags(e: Examination, tally: Tally) -> None:
 @CHECKS(
     cost="Evaluation in a single environment never forgets, or fails, while training with many looked right.",
     mend="Look for squeeze() without an axis, and for conditions on first.any() or len(first).",
-    excused_by=ON_PURPOSE,
+    excused_by=ACROSS_EPISODES,
 )
 def reset_with_one_slot(e: Examination, tally: Tally) -> None:
     """A single slot is reset like any other."""
@@ -166,7 +173,7 @@ def reset_with_one_slot(e: Examination, tally: Tally) -> None:
 @CHECKS(
     cost="Episodes after the first begin from another memory than evaluation and learning begin from.",
     mend="Reset to what initial_state gives, also where that is learned or not zero.",
-    excused_by=ON_PURPOSE,
+    excused_by=ACROSS_EPISODES,
 )
 def a_reset_is_a_blank_start(e: Examination, tally: Tally) -> None:
     """An episode begun by a flag is one begun from the blank state."""
@@ -206,7 +213,7 @@ def _ended_by(e: Examination, tally: Tally, kind: str) -> None:
         script = replace(e.probe.script(T=4, B=3, ends={1: [2]}), ended_by=kind)
         other = replace(script, start=e.probe.any_state(3))
         actions = e.probe.run(STEPPING, script).outputs.get(ACTIONS)
-        for form in (ACTING, SEQUENCE):
+        for form in (ACTING, SCORING):
             try:
                 usual, changed = (e.probe.run(form, shown, actions).outputs for shown in (script, other))
             except NotOfferedError as reason:
@@ -217,7 +224,7 @@ def _ended_by(e: Examination, tally: Tally, kind: str) -> None:
             tally.still(form, size, said)
 
 
-@CHECKS(cost=COST, mend="Reset on terminated | truncated.", look_at="act", excused_by=ON_PURPOSE, quick=True)
+@CHECKS(cost=COST, mend="Reset on terminated | truncated.", look_at="act", excused_by=ACROSS_EPISODES, quick=True)
 def reset_on_terminated(e: Examination, tally: Tally) -> None:
     """An episode that the world ended is over."""
     _ended_by(e, tally, "terminated")
@@ -227,7 +234,7 @@ def reset_on_terminated(e: Examination, tally: Tally) -> None:
     cost="Worlds that only ever time out (Pendulum, most games) are never reset.",
     mend="Reset on terminated | truncated: both end the episode, whatever they mean for the value.",
     look_at="act",
-    excused_by=ON_PURPOSE,
+    excused_by=ACROSS_EPISODES,
     quick=True,
 )
 def reset_on_truncated(e: Examination, tally: Tally) -> None:
@@ -246,7 +253,7 @@ def how_an_episode_ended_makes_no_difference(e: Examination, tally: Tally) -> No
     with torch.no_grad():
         script = e.probe.script(ends=AWKWARD_ENDS)
         actions = e.probe.run(STEPPING, script).outputs.get(ACTIONS)
-        for form in (ACTING, SEQUENCE):
+        for form in (ACTING, SCORING):
             try:
                 ended, *others = (
                     e.probe.run(form, replace(script, ended_by=how), actions).outputs

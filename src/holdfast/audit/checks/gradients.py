@@ -9,40 +9,26 @@ from holdfast.audit.checks.register import Register
 from holdfast.audit.compare import differences
 from holdfast.audit.dependence import projected
 from holdfast.audit.examination import Examination
-from holdfast.audit.findings import NO_GRADIENT, SAME, Tally
-from holdfast.audit.probe import AWKWARD_ENDS, SEQUENCE, STEPPING, Script
-from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs
+from holdfast.audit.findings import SAME, Tally
+from holdfast.audit.script import AWKWARD_ENDS, SEQUENCE, STEPPING, Script
+from holdfast.audit.subject import ACROSS_EPISODES, ACTIONS, NotOfferedError, Outputs
 
 CHECKS = Register()
-REACH = (
-    0,
-    1,
-    2,
-    3,
-    4,
-    5,
-    9,
-    17,
-    33,
-    69,
-)  # steps at which gradients are looked for: memory is cut into chunks of 8, 16, 32
-ON_PURPOSE = ("lifetime_memory", "learning_without_resets")
+# Steps at which gradients are looked for: memory is cut into chunks of 8, 16, 32.
+REACH = (0, 1, 2, 3, 4, 5, 9, 17, 33, 69)
+EXPLODING = 1e3  # where gradients have grown to this, they may well overflow a few steps on
 
 
 @CHECKS(
     cost="Gradients of one episode change how the one before it was remembered: noise that grows with the horizon.",
     mend="Multiply the state by (1 - first), or select zeros; do not subtract a detached copy.",
     look_at="sequence",
-    excused_by=ON_PURPOSE,
+    excused_by=ACROSS_EPISODES,
 )
 def gradients_stop_at_a_reset(e: Examination, tally: Tally) -> None:
     """The gradient across an episode start is exactly zero."""
     for form in e.forms_with_gradients():
-        found = e.gradients(form)
-        most = e.largest_gradient(tally, form)
-        size, output, source = found.largest(found.across_a_start)
-        said = f"{form}: the gradient of {output} by {source} is {size:.2g}, across an episode start"
-        tally.still(form, size, said, limit=NO_GRADIENT * most)
+        e.no_gradient(tally, form, e.gradients(form).across_a_start, ", across an episode start")
 
 
 @CHECKS(
@@ -60,9 +46,15 @@ def gradients_flow_within_an_episode(e: Examination, tally: Tally) -> None:
     numbers, moved, gradients = e.reach_of_the_start(form, REACH)
     if not (moved > SAME).any():
         raise NotOfferedError("no output moves with a tensor of the start state that could have a gradient")
+    before = 0.0
     for t, size, gradient in zip(REACH, moved.amax(0), gradients.amax(0), strict=True):
         said = f"{form}: outputs of step {t} move by {size:.2g} with the start state, and have no gradient by it"
         tally.holds(form, not (size > SAME and gradient == 0), said)
+        said = (
+            f"{form}: the gradient of outputs of step {t} by the start state is {gradient}, and was {before:.2g} before"
+        )
+        tally.holds(form, bool(gradient.isfinite()) or not before < EXPLODING, said)
+        before = float(gradient)
     for i, size, gradient in zip(numbers, moved.amax(1), gradients.amax(1), strict=True):
         said = f"{form}: outputs have no gradient by tensor {i} of the start state"
         tally.holds(form, not (size > SAME and gradient == 0), said)
@@ -76,10 +68,8 @@ def _observations_are_carried(e: Examination, tally: Tally, form: str) -> None:
     choosy.
     """
     seen, found = e.changes(form), e.gradients(form)
-    carried = seen.allowed & (seen.size > SAME) & found.measured
-    carried[0] = False
+    carried = seen.later & (seen.size > SAME) & found.measured
     for t in range(len(seen.first)):
-        carried[t + 1, :, t] = False
         for b in range(seen.first.shape[1]):
             carried[t + 1, b] &= bool(found.size[t + 1, b, t, b] > 0)
     if carried.any():
@@ -116,6 +106,9 @@ def learning_has_gradients(e: Examination, tally: Tally) -> None:
         return  # said above
     weights = {name: x for name, x in e.subject.module.named_parameters() if x.requires_grad}
     found = torch.autograd.grad(projected(policy).sum(), [*weights.values()], allow_unused=True)
+    wrong = [name for name, g in zip(weights, found, strict=True) if g is not None and not g.isfinite().all()]
+    said = f"{SEQUENCE}: the gradient of {', '.join(policy)} by {', '.join(wrong[:3])} is not a number"
+    tally.holds(SEQUENCE, not wrong, said)
     untouched = [name for name, g in zip(weights, found, strict=True) if g is None or not g.any()]
     lost = [name for name in untouched if _moves(e, script, actions, policy, weights[name])]
     said = f"{SEQUENCE}: {', '.join(policy)} moves with {', '.join(lost[:3])}, and has no gradient by it"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 
 import torch
 
@@ -12,8 +11,9 @@ from holdfast.audit.checks.register import Register
 from holdfast.audit.compare import differences
 from holdfast.audit.examination import Examination
 from holdfast.audit.findings import Tally
-from holdfast.audit.probe import ACTING, AWKWARD_ENDS, SEQUENCE, STEPPING, Script, Trace
-from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs
+from holdfast.audit.holdings import kept_tensors, weights_of
+from holdfast.audit.script import ACTING, AWKWARD_ENDS, SCORING, SEQUENCE, STEPPING, Script, Trace
+from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, copied
 
 CHECKS = Register()
 
@@ -87,30 +87,26 @@ def entropy_is_that_of_the_policy(e: Examination, tally: Tally) -> None:
 @CHECKS(
     cost="Stored start states are damaged by the first epoch; every later epoch replays from the wrong memory.",
     mend="Do not write into the state you are given: clone before zero_() or index assignment.",
-    look_at="sequence",
     root=2,
 )
 def start_states_are_not_changed(e: Examination, tally: Tally) -> None:
-    """Scoring leaves the start state, observations and flags it was given as they were."""
+    """Every call leaves the state, observations and flags that it is given as they were."""
     with torch.no_grad():
-        for form in e.probe.pure_forms:
+        for call in e.probe.calls:
             script = e.probe.script(ends=AWKWARD_ENDS)
+            actions = e.probe.run(STEPPING, script).outputs.get(ACTIONS)
             given = (*script.start, script.obs, script.first)
             kept = [x.clone() for x in given]
-            e.probe.run(form, script, copies=False)
+            e.probe.run(call, script, actions, copies=False)
             changed = [i for i, (x, y) in enumerate(zip(given, kept, strict=True)) if not torch.equal(x, y)]
             names = [*(f"tensor {i} of the start state" for i in range(len(script.start))), "observations", "flags"]
-            tally.holds(form, not changed, f"{form}: changed {', '.join(names[i] for i in changed)} in place")
+            tally.holds(call, not changed, f"{call}: changed {', '.join(names[i] for i in changed)} in place")
         script = e.probe.script(T=2)
         _, after = e.subject.step(script.obs[0], script.start, script.first[0])
-        kept = [leaf.clone() for leaf in after]
+        kept = copied(after)
         e.subject.step(script.obs[1], after, script.first[1])
         same = all(torch.equal(x, y) for x, y in zip(after, kept, strict=True))
         tally.holds(STEPPING, same, f"{STEPPING}: a state that had been handed back was changed by the next step")
-        with suppress(NotOfferedError):
-            e.subject.value(script.obs[1], after, script.first[1])
-            same = all(torch.equal(x, y) for x, y in zip(after, kept, strict=True))
-            tally.holds("value", same, "value: looking up a value changed the state it was given in place")
 
 
 @CHECKS(
@@ -125,12 +121,12 @@ def learning_leaves_memory_alone(e: Examination, tally: Tally) -> None:
     e.probe.needs(ACTING)
     e.probe.needs(SEQUENCE)
     e.probe.run(ACTING, e.probe.script(T=3))
-    kept = tuple(leaf.clone() for leaf in e.subject.get_memory())
+    kept = copied(e.subject.get_memory())
     script = e.probe.script(ends=AWKWARD_ENDS)
-    for told, doing in (("", "scoring a sequence"), ("terminated", "scoring that is told how episodes ended")):
+    for form, doing in ((SEQUENCE, "scoring a sequence"), (SCORING, "scoring that is told how episodes ended")):
         with suppress(NotOfferedError):
-            e.probe.run(SEQUENCE, replace(script, ended_by=told), draw=1)
-            tally.still(SEQUENCE, *e.moved_memory(kept, doing))
+            e.probe.run(form, script, draw=1)
+            tally.still(form, *e.moved_memory(kept, doing))
 
 
 @CHECKS(
@@ -140,14 +136,16 @@ def learning_leaves_memory_alone(e: Examination, tally: Tally) -> None:
     root=2,
 )
 def calls_change_no_weights(e: Examination, tally: Tally) -> None:
-    """Acting and scoring leave weights and running statistics as they were."""
+    """No call, to act, to score or to look, changes weights or running statistics."""
     with torch.no_grad():
-        for form in e.probe.forms:
-            kept = e.weights()
-            e.probe.run(form, e.probe.script(ends=AWKWARD_ENDS))
-            now = e.weights()
+        for call in e.probe.calls:
+            script = e.probe.script(ends=AWKWARD_ENDS)
+            actions = e.probe.run(STEPPING, script).outputs.get(ACTIONS)
+            kept = weights_of(e.probe)
+            e.probe.run(call, script, actions)
+            now = weights_of(e.probe)
             moved = [name for name, x in kept.items() if name not in now or not torch.equal(now[name], x)]
-            tally.holds(form, not moved, f"{form}: changed {', '.join(moved[:3])} of the policy")
+            tally.holds(call, not moved, f"{call}: changed {', '.join(moved[:3])} of the policy")
 
 
 @CHECKS(
@@ -159,17 +157,15 @@ def calls_change_no_weights(e: Examination, tally: Tally) -> None:
 )
 def equal_calls_are_equal(e: Examination, tally: Tally) -> None:
     """Two equal calls give the same, whatever the random numbers and whatever came between; only the drawn action may differ."""
-    moved: list[
-        str
-    ] = []  # what acting changes includes its memory, so it is named by what single steps and sequences change
+    moved: list[str] = []  # by single steps and sequences: what acting changes includes its memory
     with torch.no_grad():
         for form in e.probe.forms:
             script, between = e.probe.script(ends=AWKWARD_ENDS), e.probe.script(T=3)
             actions = e.probe.run(STEPPING, script).outputs.get(ACTIONS)
             one = e.probe.run(form, script, actions, draw=1).outputs
-            kept = {name: x.clone() for name, x in e.kept_tensors()} if form != ACTING else {}
+            kept = {name: x.clone() for name, x in kept_tensors(e.subject)} if form != ACTING else {}
             e.probe.run(form, between)
-            now = dict(e.kept_tensors())
+            now = dict(kept_tensors(e.subject))
             moved += [name for name, x in kept.items() if name not in now or not x.equal(now[name])]
             two = e.probe.run(form, script, actions, draw=2).outputs
             size = float(differences(one, two).max())

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 
 import torch
-from torch import Tensor
 
 from holdfast.audit.checks.register import Register
 from holdfast.audit.compare import differences, stacked
 from holdfast.audit.examination import Examination
 from holdfast.audit.findings import Tally
-from holdfast.audit.probe import ACTING, Script, flags
-from holdfast.audit.subject import NotOfferedError, Outputs
+from holdfast.audit.script import ACTING, LOOKING, VALUE, Script, arriving
+from holdfast.audit.subject import NotOfferedError, Outputs, copied
 
 CHECKS = Register()
 
@@ -30,10 +29,9 @@ def looking_leaves_memory_alone(e: Examination, tally: Tally) -> None:
     with torch.no_grad():
         e.probe.run(ACTING, e.probe.script(T=3, B=3))
         for ends in ({}, {1: [0]}):
-            kept = tuple(leaf.clone() for leaf in e.subject.get_memory())
-            script = e.probe.script(T=1, B=3, ends=ends)
-            e.subject.look(*_shown(script, torch.arange(3)))
-            tally.still("looking", *e.moved_memory(kept, "computing a value"))
+            kept = copied(e.subject.get_memory())
+            e.subject.look(*arriving(e.probe.script(T=1, B=3, ends=ends), 0))
+            tally.still(LOOKING, *e.moved_memory(kept, "computing a value"))
 
 
 @CHECKS(
@@ -47,7 +45,7 @@ def looking_gives_the_value(e: Examination, tally: Tally) -> None:
     with torch.no_grad():
         for ends in ({}, {2: [0]}):
             script = e.probe.script(T=1, B=3, ends=ends)
-            for form, pair in (("value", _value_and_step), ("looking", _look_and_act)):
+            for form, pair in ((VALUE, _value_and_step), (LOOKING, _look_and_act)):
                 with contextlib.suppress(NotOfferedError):
                     looked, acted = pair(e, script)
                     size = float(differences(stacked([looked]), stacked([acted]), ("value",)).max())
@@ -64,12 +62,6 @@ def _value_and_step(e: Examination, script: Script) -> tuple[Outputs, Outputs]:
 
 
 def _look_and_act(e: Examination, script: Script) -> tuple[Outputs, Outputs]:
-    shown = _shown(script, torch.tensor([2, 0]))  # some, and not in order: memory goes by number
+    some = [2, 0]  # not in order: memory goes by number
     e.subject.set_memory(script.start)
-    return e.subject.look(*shown), e.subject.act(*shown)
-
-
-def _shown(script: Script, slots: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What `act` and `look` are given at the first step of a script: observations, flags, and the slots they are of."""
-    terminated, truncated = flags(script)
-    return script.obs[0, slots], terminated[0, slots], truncated[0, slots], slots
+    return e.subject.look(*arriving(script, 0, some)), e.subject.act(*arriving(script, 0, some))

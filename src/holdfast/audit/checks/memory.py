@@ -5,11 +5,14 @@ from __future__ import annotations
 import torch
 
 from holdfast.audit.checks.register import Register
-from holdfast.audit.compare import UnusableError, differences, state_differences
+from holdfast.audit.compare import differences, state_differences
 from holdfast.audit.examination import Examination
+from holdfast.audit.failing import UnusableError
 from holdfast.audit.findings import Tally
-from holdfast.audit.probe import ACTING, STEPPING, Probe, flags
-from holdfast.audit.subject import NotOfferedError, Outputs
+from holdfast.audit.holdings import kept_size, kept_tensors
+from holdfast.audit.probe import Probe
+from holdfast.audit.script import ACTING, STEPPING, arriving
+from holdfast.audit.subject import NotOfferedError, Outputs, copied
 
 CHECKS = Register()
 
@@ -19,9 +22,7 @@ def _act(e: Examination, steps: int, B: int = 3, fresh: bool = True) -> list[Out
     script = e.probe.script(T=steps, B=B)
     if fresh:
         e.subject.set_memory(script.start)
-    terminated, truncated = flags(script)
-    slots = torch.arange(B)
-    return [e.subject.act(script.obs[t], terminated[t], truncated[t], slots) for t in range(steps)]
+    return [e.subject.act(*arriving(script, t)) for t in range(steps)]
 
 
 @CHECKS(
@@ -36,7 +37,7 @@ def memory_has_no_graph(e: Examination, tally: Tally) -> None:
     e.probe.needs(ACTING)
     with torch.enable_grad():
         _act(e, 3)
-    kept = e.kept_tensors()
+    kept = kept_tensors(e.subject)
     grown = [name for name, x in kept if x.grad_fn is not None]
     tally.holds(ACTING, not grown, f"acting: {', '.join(grown[:3])} keeps a graph between calls")
 
@@ -75,18 +76,18 @@ def _graph_size(outputs: Outputs) -> int:
     look_at="act",
 )
 def memory_is_bounded(e: Examination, tally: Tally) -> None:
-    """What a policy keeps does not grow with the number of steps."""
-    form = ACTING if ACTING in e.probe.forms else STEPPING
-    sizes = []
+    """What a policy keeps does not grow with the number of steps, acting or learning."""
     with torch.no_grad():
-        for steps in (4, 8, 8):
-            if form == ACTING:
-                _act(e, steps, fresh=False)
-            else:
-                e.probe.run(STEPPING, e.probe.script(T=steps, B=3))
-            sizes.append(e.kept_size())
-    said = f"{form}: what is kept grew from {sizes[1]:,} to {sizes[2]:,} (bytes, and entries of lists) in 8 steps"
-    tally.holds(form, sizes[2] <= sizes[1], said)
+        for call in e.probe.calls:
+            sizes = []
+            for steps in (4, 8, 8):
+                if call == ACTING:  # on and on
+                    _act(e, steps, fresh=False)
+                else:
+                    e.probe.run(call, e.probe.script(T=steps, B=3))
+                sizes.append(kept_size(e.subject))
+            said = f"what is kept grew from {sizes[1]:,} to {sizes[2]:,} (bytes, and entries of lists) in 8 steps"
+            tally.holds(call, sizes[2] <= sizes[1], f"{call}: {said}")
 
 
 @CHECKS(
@@ -100,11 +101,11 @@ def memory_comes_back(e: Examination, tally: Tally) -> None:
     e.probe.needs(ACTING)
     with torch.no_grad():
         _act(e, 3)
-        kept = tuple(leaf.clone() for leaf in e.subject.get_memory())
+        kept = copied(e.subject.get_memory())
         script = e.probe.script(T=3, B=3)
         first = e.probe.run_on(script)
         _act(e, 2, fresh=False)
-        e.subject.set_memory(tuple(leaf.clone() for leaf in kept))
+        e.subject.set_memory(copied(kept))
         again = e.probe.run_on(script)
         size = float(differences(first.outputs, again.outputs).max())
         tally.still(ACTING, size, f"acting: after get_memory and set_memory outputs are {size:.2g} away")
@@ -122,11 +123,11 @@ def memory_is_handed_out_as_a_copy(e: Examination, tally: Tally) -> None:
     with torch.no_grad():
         _act(e, 3)
         given = e.subject.get_memory()
-        kept = tuple(leaf.clone() for leaf in given)
+        kept = copied(given)
         _act(e, 2, fresh=False)
         size = float(state_differences(given, kept, e.subject.slot_axis).max())
         tally.still(ACTING, size, f"acting on moved a memory that had been handed out by {size:.2g}")
-        before = tuple(leaf.clone() for leaf in e.subject.get_memory())
+        before = copied(e.subject.get_memory())
         for leaf in e.subject.get_memory():
             leaf.fill_(7.0)
         tally.still(ACTING, *e.moved_memory(before, "writing into what get_memory gave"))
@@ -144,13 +145,13 @@ def memory_is_taken_over_as_a_copy(e: Examination, tally: Tally) -> None:
     e.probe.needs(ACTING)
     with torch.no_grad():
         given = e.probe.any_state(3)
-        kept = tuple(leaf.clone() for leaf in given)
+        kept = copied(given)
         e.subject.set_memory(given)
         _act(e, 2, fresh=False)
         size = float(state_differences(given, kept, e.subject.slot_axis).max())
         tally.still(ACTING, size, f"acting moved the tensors that set_memory was given by {size:.2g}")
         e.subject.set_memory(given)
-        before = tuple(leaf.clone() for leaf in e.subject.get_memory())
+        before = copied(e.subject.get_memory())
         for leaf in given:
             leaf.fill_(7.0)
         tally.still(ACTING, *e.moved_memory(before, "writing into what set_memory was given"))
@@ -187,7 +188,7 @@ def single_slots_are_cleared(e: Examination, tally: Tally) -> None:
     with torch.no_grad():
         for cleared, others in (([2], [0, 1, 3]), ([3, 0], [1, 2])):
             _act(e, 2, B=4)
-            kept = tuple(leaf.clone() for leaf in e.subject.get_memory())
+            kept = copied(e.subject.get_memory())
             e.subject.reset_slots(torch.tensor(cleared))
             now = e.subject.get_memory()
             size = float(state_differences(kept, now, e.subject.slot_axis)[:, others].max())

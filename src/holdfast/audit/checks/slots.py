@@ -9,8 +9,9 @@ import torch
 from holdfast.audit.checks.register import Register
 from holdfast.audit.compare import differences, stacked
 from holdfast.audit.examination import Examination
-from holdfast.audit.findings import NO_GRADIENT, Tally
-from holdfast.audit.probe import ACTING, flags, seed_draws
+from holdfast.audit.findings import Tally
+from holdfast.audit.probe import seed_draws
+from holdfast.audit.script import ACTING, arriving
 from holdfast.audit.subject import ACTIONS, NotOfferedError
 
 CHECKS = Register()
@@ -37,11 +38,7 @@ def slots_are_apart(e: Examination, tally: Tally) -> None:
 def slots_are_apart_in_gradients(e: Examination, tally: Tally) -> None:
     """No output has a gradient by another slot's state or observations."""
     for form in e.forms_with_gradients():
-        found = e.gradients(form)
-        most = e.largest_gradient(tally, form)
-        size, output, source = found.largest(~found.same_slot)
-        said = f"{form}: the gradient of {output} by {source} is {size:.2g}"
-        tally.still(form, size, said, limit=NO_GRADIENT * most)
+        e.no_gradient(tally, form, ~e.gradients(form).same_slot)
 
 
 @CHECKS(
@@ -53,10 +50,10 @@ def any_company(e: Examination, tally: Tally) -> None:
     """A slot's outputs are the same alone, in other company and in any order."""
     with torch.no_grad():
         for form in e.probe.pure_forms:
-            script = e.probe.script(B=MANY, ends={1: [2], 3: [0, 4]})
+            script = e.probe.script(B=MANY, ends={1: [2], 3: [0, 4], MANY - 1: [3]})
             usual = e.probe.run(form, script)
             actions = usual.outputs.get(ACTIONS)
-            for chosen in ([2], [3, 1], [3, 2, 1, 0]):
+            for chosen in ([2], [3, 1], [3, 2, 1, 0], [*range(4, MANY)], [MANY - 1, 8, 5]):
                 some = replace(
                     script,
                     obs=script.obs[:, chosen],
@@ -135,13 +132,10 @@ def _continued(e: Examination, tally: Tally, calls: list[list[int]], ends: dict[
     with torch.no_grad():
         script = e.probe.script(T=len(calls), B=len(calls[0]), ends=ends)
         e.subject.set_memory(script.copy().start)
-        terminated, truncated = flags(script)
         state = script.start
         for t, chosen in enumerate(calls):
             seed_draws(t)
-            acted = e.subject.act(
-                script.obs[t, chosen], terminated[t, chosen], truncated[t, chosen], torch.tensor(chosen)
-            )
+            acted = e.subject.act(*arriving(script, t, chosen))
             seed_draws(t)
             outputs, after = e.subject.step(script.obs[t, chosen], e.probe.rows(state, chosen), script.first[t, chosen])
             size = float(differences(stacked([acted]), stacked([outputs])).max())

@@ -10,7 +10,7 @@ from holdfast.audit.checks.register import Register
 from holdfast.audit.compare import differences, state_differences
 from holdfast.audit.examination import Examination
 from holdfast.audit.findings import SAME, Tally
-from holdfast.audit.probe import ACTING, AWKWARD_ENDS, SEQUENCE, STEPPING, Script
+from holdfast.audit.script import ACTING, AWKWARD_ENDS, SCORING, SEQUENCE, STEPPING, Script
 from holdfast.audit.subject import ACTIONS, NotOfferedError
 
 CHECKS = Register()
@@ -31,12 +31,7 @@ TOO_WILD = 0.1  # where rounding grows to this, nothing can be said about a long
 def memory_is_used(e: Examination, tally: Tally) -> None:
     """An observation changes what the policy puts out later in its episode."""
     for form in e.probe.forms:
-        found = e.changes(form)
-        later = found.allowed.clone()
-        for t in range(len(found.first)):
-            later[t + 1, :, t] = False
-        later[0] = False
-        e.something_moves(tally, form, later, "no observation changes any later output")
+        e.something_moves(tally, form, e.changes(form).later, "no observation changes any later output")
 
 
 @CHECKS(
@@ -71,10 +66,9 @@ def first_observations_are_remembered(e: Examination, tally: Tally) -> None:
     """The observations that open episodes change what the policy puts out later in them."""
     for form in e.probe.forms:
         found = e.changes(form)
-        later = torch.zeros_like(found.allowed)
-        for t, b in found.first[:-1].nonzero().tolist():
-            later[t + 1, b, t + 1 :] = found.allowed[t + 1, b, t + 1 :]
-        e.something_moves(tally, form, later, "no observation that opens an episode changes anything after its step")
+        opening = torch.cat([torch.zeros_like(found.first[:1]), found.first])[:, :, None, None]
+        said = "no observation that opens an episode changes anything after its step"
+        e.something_moves(tally, form, found.later & opening, said)
 
 
 @CHECKS(
@@ -160,18 +154,20 @@ def scoring_equals_a_sequence(e: Examination, tally: Tally) -> None:
     e.probe.needs(SEQUENCE)
     script = e.probe.script(ends=AWKWARD_ENDS)
     actions = e.probe.run(STEPPING, script).outputs.get(ACTIONS)
-    whole, gradients = e.probe.run(SEQUENCE, script, actions).outputs, e.gradients_by_start(script, actions)
+    whole, gradients = e.probe.run(SEQUENCE, script, actions).outputs, e.gradients_by_start(SEQUENCE, script, actions)
     most = max((float(leaf.abs().max()) for leaf in gradients), default=0.0)
     for ended_by in ("terminated", "truncated"):
         scored = replace(script, ended_by=ended_by)
-        size = float(differences(whole, e.probe.run(SEQUENCE, scored, actions).outputs).max())
-        said = f"score: with episodes that were {ended_by}, outputs are {size:.2g} away from those of a sequence"
-        tally.still(SEQUENCE, size, said)
+        size = float(differences(whole, e.probe.run(SCORING, scored, actions).outputs).max())
+        said = f"{SCORING}: with episodes that were {ended_by}, outputs are {size:.2g} away from those of a sequence"
+        tally.still(SCORING, size, said)
         if most:
-            others = e.gradients_by_start(scored, actions)
+            others = e.gradients_by_start(SCORING, scored, actions)
             size = max(float((x - y).abs().max()) for x, y in zip(gradients, others, strict=True)) / most
-            said = f"score: gradients by the start state are {size:.2g} of the largest away from those of a sequence"
-            tally.still(SEQUENCE, size, said, limit=1e-3)  # sums over many steps, rounded in another order
+            said = (
+                f"{SCORING}: gradients by the start state are {size:.2g} of the largest away from those of a sequence"
+            )
+            tally.still(SCORING, size, said, limit=1e-3)  # sums over many steps, rounded in another order
 
 
 @CHECKS(
@@ -225,10 +221,10 @@ def every_tensor_of_the_state_is_used(e: Examination, tally: Tally) -> None:
             usual = e.probe.run(form, script)
             other = e.probe.any_state(script.first.shape[1])
             for i, leaf in enumerate(script.start):
-                if leaf.equal(other[i]):
-                    continue  # a counter or a mask, which is as a few steps left it
-                start = (*script.start[:i], other[i], *script.start[i + 1 :])
-                outputs = e.probe.run(form, replace(script, start=start), usual.outputs.get(ACTIONS)).outputs
+                if not e.probe.is_real(i, leaf):
+                    continue  # a counter or a mask may matter later on only
+                changed = script.with_start_leaf(i, other[i])
+                outputs = e.probe.run(form, changed, usual.outputs.get(ACTIONS)).outputs
                 size = float(differences(usual.outputs, outputs).max())
                 tally.moves(form, size, f"{form}: tensor {i} of the start state changes nothing ({size:.1e})")
 

@@ -53,6 +53,16 @@ class ClearsInPlace(Sound):
         return state
 
 
+@caught_by("start_states_are_not_changed")
+class ActingScalesInPlace(Sound):
+    """Acting divides the observations it is given in place, after it has looked at them."""
+
+    def act(self, obs: Tensor, terminated: Tensor, truncated: Tensor, slots: Tensor) -> Outputs:
+        outputs = super().act(obs, terminated, truncated, slots)
+        obs.div_(255.0)
+        return outputs
+
+
 @caught_by("learning_leaves_memory_alone", "the first version of MettaGrid's trainer")
 class LearningWritesMemory(Sound):
     """Scoring stores its final state as the memory that acting continues from."""
@@ -134,3 +144,31 @@ class ScoringWritesMemory(Sound):
     def score(self, obs: Tensor, terminated: Tensor, truncated: Tensor, state: State, actions: Tensor) -> Outputs:
         self.memory = tuple(leaf / 2 for leaf in self.memory)
         return super().score(obs, terminated, truncated, state, actions)
+
+
+@caught_by("start_states_are_not_changed")
+class ScoringClearsInPlace(Sound):
+    """Scoring that is told how episodes ended writes into the start state it is given."""
+
+    def score(self, obs: Tensor, terminated: Tensor, truncated: Tensor, state: State, actions: Tensor) -> Outputs:
+        outputs = super().score(obs, terminated, truncated, state, actions)
+        if not any(leaf.requires_grad for leaf in state):
+            for leaf in state:
+                leaf.zero_()
+        return outputs
+
+
+@caught_by("calls_change_no_weights")
+class LookingMovesStatistics(Sound):
+    """Running statistics move when a value is looked up, and only then."""
+
+    def network(self) -> Network:
+        return Normalising()
+
+    def encode(self, obs: Tensor) -> Tensor:
+        return super().encode(obs) - self.module.get_buffer("mean").clone()
+
+    def look(self, obs: Tensor, terminated: Tensor, truncated: Tensor, slots: Tensor) -> Outputs:
+        outputs = super().look(obs, terminated, truncated, slots)
+        self.module.get_buffer("mean").add_(0.01)
+        return outputs

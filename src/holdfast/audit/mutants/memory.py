@@ -65,6 +65,19 @@ class KeepsAHistory(Sound):
         self.history.append(state[0].detach())
 
 
+@caught_by("memory_is_bounded")
+class LearningKeepsAHistory(Sound):
+    """Every batch that was learned from is kept in a list."""
+
+    def __init__(self, seed: int = 0):
+        self.history: list[Tensor] = []
+        super().__init__(seed)
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        self.history.append(obs.detach())
+        return super().sequence(obs, state, first, actions)
+
+
 @caught_by("memory_comes_back")
 class RestoresHalf(Sound):
     """set_memory takes h and leaves c blank."""

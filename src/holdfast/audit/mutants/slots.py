@@ -150,3 +150,11 @@ class LargeBatchesAreCut(Sound):
 
     def heads(self, y: Tensor) -> tuple[Tensor, Tensor]:
         return super().heads(y if y.shape[-2] <= 8 else torch.cat([y[..., :3, :], y[..., 2:-1, :]], -2))
+
+
+@caught_by("any_company")
+class LateRowsRepeat(Sound):
+    """Rows of a batch from the ninth on are given what the first ones get: a table that is too small, read round."""
+
+    def heads(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        return super().heads(y[..., torch.arange(y.shape[-2]) % 8, :])

@@ -161,72 +161,6 @@ class RecordsTooLate(Sound):
         return tuple(leaf.clone() for leaf in self.before)
 
 
-@caught_by("gradients_flow_within_an_episode")
-class DetachesEveryStep(Sound):
-    """The state is detached between the steps of a sequence."""
-
-    def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        return super().cell(x, tuple(leaf.detach() for leaf in state))
-
-
-@caught_by("gradients_flow_within_an_episode")
-class DetachesEveryOtherStep(Sound):
-    """While learning, the state is detached at every second step."""
-
-    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
-        ys = []
-        for t, (x, now) in enumerate(zip(self.encode(obs), first, strict=True)):
-            if t % 2:
-                state = tuple(leaf.detach() for leaf in state)
-            y, state = self.advance(x, state, now)
-            ys.append(y)
-        assert actions is not None
-        return self.scores(*self.heads(torch.stack(ys)), actions), state
-
-
-@caught_by("gradients_flow_within_an_episode")
-class DetachesC(Sound):
-    """h has a gradient, c has none."""
-
-    def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        return super().cell(x, (state[0], state[1].detach()))
-
-
-@caught_by("gradients_flow_within_an_episode")
-class RemembersWithoutGradient(Sound):
-    """What is seen is acted on with a gradient, and written to memory without one."""
-
-    def advance(self, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:
-        y, state = super().advance(x.detach(), state, first)
-        return x + y, state
-
-
-@caught_by("learning_has_gradients")
-class LearnsWithoutGradients(Sound):
-    """Learning runs under no_grad, as acting does."""
-
-    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
-        with torch.no_grad():
-            return super().sequence(obs, state, first, actions)
-
-
-@caught_by("learning_has_gradients")
-class DetachesLogProbs(Sound):
-    """Only values have a gradient while learning."""
-
-    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
-        outputs, final = super().sequence(obs, state, first, actions)
-        return {name: y if name == "value" else y.detach() for name, y in outputs.items()}, final
-
-
-@caught_by("learning_has_gradients")
-class DetachesTheEncoder(Sound):
-    """Features are detached, so how to read observations is never learned."""
-
-    def encode(self, obs: Tensor) -> Tensor:
-        return super().encode(obs).detach()
-
-
 @caught_by("steps_equal_a_sequence_across_ends")
 class LosesLateFlags(Sound):
     """Learning looks at the flags of its first 16 steps."""
@@ -237,31 +171,9 @@ class LosesLateFlags(Sound):
         return super().sequence(obs, state, early, actions)
 
 
-@caught_by("gradients_flow_within_an_episode")
-class DetachesChunks(Sound):
-    """While learning, the state is detached after every 16 steps."""
-
-    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
-        assert actions is not None
-        parts = []
-        for chunk in zip(*(x.split(16) for x in (obs, first, actions)), strict=True):
-            outputs, state = super().sequence(chunk[0], state, *chunk[1:])
-            parts.append(outputs)
-            state = tuple(leaf.detach() for leaf in state)
-        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}, state
-
-
 @caught_by("every_tensor_of_the_state_is_used")
 class ReadsHalfTheState(Sound):
     """c is carried along and handed in as zeros at every step."""
 
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         return super().cell(x, (state[0], torch.zeros_like(state[1])))
-
-
-@caught_by("learning_has_gradients")
-class DetachesTheActor(Sound):
-    """The policy is read off memory without a gradient; only values teach what to remember."""
-
-    def heads(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        return super().heads(y.detach())[0], super().heads(y)[1]
