@@ -194,6 +194,30 @@ def test_what_cannot_be_audited_is_said_in_at_most_three_lines(words, said, file
     assert len(err.strip().splitlines()) <= 3
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["./text.txt"], "./text.txt: is not a Python file. A policy of your own is given as FILE.py:NAME.\n"),
+        (["./text.txt:P"], "./text.txt: is not a Python file. A policy of your own is given as FILE.py:NAME.\n"),
+        (["./m.yaml"], "./m.yaml: is not a Python file. Did you mean agent=./m.yaml?\n"),
+        (["m.yaml:P", "env=memory"], "m.yaml: is not a Python file. Did you mean agent=m.yaml?\n"),
+        (["./folder:P"], "./folder: is a folder and not a Python file. Name a file in it.\n"),
+        (["./folder"], "./folder: has no config.yaml, so it is not a run.\nThere are no runs in runs.\n"),
+        (["./other.txt:P"], "./other.txt:P: no such run.\nThere are no runs in runs.\n"),
+        (["x" * 300], f"{'x' * 40}...: no folder has a name of 300 letters.\n"),
+    ],
+)
+def test_what_is_there_and_is_no_python_file_is_not_looked_for_among_the_runs(
+    words, said, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("text.txt", "m.yaml"):
+        (tmp_path / name).write_text("hello")
+    (tmp_path / "folder").mkdir()
+    run(*words, code=2)
+    assert capsys.readouterr().err == said
+
+
 def test_a_policy_that_does_not_fit_the_world_nobody_named_is_told_which_it_is(capsys):
     run(f"{ROOT}/examples/custom_policy.py:MyPolicy", *ONE, code=2)
     err = capsys.readouterr().err

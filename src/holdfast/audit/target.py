@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FunctionType, ModuleType
@@ -19,7 +20,7 @@ from holdfast.config import load_settings
 from holdfast.config.nearest import did_you_mean
 from holdfast.config.settings import Settings
 from holdfast.envs import describe
-from holdfast.errors import SettingsError, first_line, place_of
+from holdfast.errors import HoldfastError, SettingsError, first_line, place_of
 from holdfast.policies import MettaAgent, Policy
 from holdfast.policies.registry import load_file
 
@@ -30,10 +31,14 @@ def find_subject(target: str, words: Sequence[str], seed: int) -> Subject | None
     """The subject that TARGET WORDS mean; None if TARGET is neither a word nor in a file, so maybe the name of a run."""
     if "=" in target.partition(":")[0]:
         return _of_words([target, *words], seed)
-    if target.endswith(".py"):
-        raise SettingsError(f"{target}: name what is to be audited in it: {target}:NAME.")
-    file, _, name = target.rpartition(":")
-    return _of_file(target, file, name, words, seed) if file.endswith(".py") else None
+    file, _, name = (target, "", "") if target.endswith(".py") else target.rpartition(":")
+    if not file.endswith(".py"):
+        return None
+    if os.path.isdir(os.path.expanduser(file)):  # a name that is too long is no error to it
+        raise SettingsError(f"{file}: is a folder and not a Python file. Name a file in it.")
+    if not name:
+        raise SettingsError(f"{file}: name what is to be audited in it: {file}:NAME.")
+    return _of_file(target, file, name, words, seed)
 
 
 def subject_of(settings: Settings) -> ContractPolicy:
@@ -73,34 +78,54 @@ def _of_words(words: Sequence[str], seed: int) -> Subject:
 
 def _of_file(target: str, file: str, name: str, words: Sequence[str], seed: int) -> Subject:
     module = load_file(file, target)
-    found = getattr(module, name, None)
+    if not hasattr(module, name):
+        near = did_you_mean(name, _usable(module))
+        raise SettingsError(f"{target}: there is nothing of that name.{near} {_what_to_give(module)}")
+    found = getattr(module, name)
     if isinstance(found, type) and issubclass(found, Policy):
         return _of_words([f"py_agent={target}", *words], seed)
-    if isinstance(found, nn.Module) or (isinstance(found, type) and issubclass(found, nn.Module)):
-        raise SettingsError(
-            f"{target}: is an nn.Module and no policy the auditor knows. Write a function that returns it in an adapter,\n"
-            "such as BareRecurrent or StepFunction: docs/audit.md shows how."
-        )
+    _refuse_module(found, f"{target}: is")
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             subject = found() if callable(found) and not isinstance(found, Subject) else found
+    except HoldfastError as error:  # its words are for the user already
+        raise SettingsError(f"{target}: cannot be made{place_of(error)}: {error}") from error
     except (Exception, SystemExit) as error:
         raise SettingsError(
             f"{target}: cannot be made: {type(error).__name__}: {first_line(error)}{place_of(error)}"
         ) from error
     if not isinstance(subject, Subject):
-        kind = type(subject).__name__
-        what = "there is nothing of that name" if found is None else f"{kind} is no policy the auditor knows"
-        usable = [key for key, value in vars(module).items() if _may_be_subject(value, module)]
-        more = f" and {len(usable) - MOST_NAMED} more" if len(usable) > MOST_NAMED else ""
-        raise SettingsError(
-            f"{target}: {what}.{did_you_mean(name, usable)} Give a Policy, a Subject, or a function without arguments that "
-            f"returns a Subject.\nIn this file: {', '.join(usable[:MOST_NAMED]) or 'none'}{more}. "
-            "docs/audit.md shows adapters for other libraries."
-        )
+        _refuse_module(subject, f"{target}: gives {type(subject).__name__}, which is")
+        kind = "None" if subject is None else type(subject).__name__
+        raise SettingsError(f"{target}: {kind} is no policy the auditor knows. {_what_to_give(module)}")
     refuse_words(words, name)
     return subject
+
+
+def _refuse_module(found: Any, it_is: str) -> None:
+    """it_is: how the sentence begins."""
+    kind = found if isinstance(found, type) else type(found)
+    if issubclass(kind, Policy):
+        raise SettingsError(f"{it_is} a policy without its world. Name its class: FILE.py:{kind.__name__} env=NAME.")
+    if issubclass(kind, nn.Module):
+        raise SettingsError(
+            f"{it_is} an nn.Module and no policy the auditor knows. Write a function that returns it in an adapter,\n"
+            "such as BareRecurrent or StepFunction: docs/audit.md shows how."
+        )
+
+
+def _what_to_give(module: ModuleType) -> str:
+    usable = _usable(module)
+    more = f" and {len(usable) - MOST_NAMED} more" if len(usable) > MOST_NAMED else ""
+    return (
+        "Give a Policy, a Subject, or a function without arguments that returns a Subject.\n"
+        f"In this file: {', '.join(usable[:MOST_NAMED]) or 'none'}{more}. docs/audit.md shows adapters for other libraries."
+    )
+
+
+def _usable(module: ModuleType) -> list[str]:
+    return [key for key, value in vars(module).items() if _may_be_subject(value, module)]
 
 
 def _may_be_subject(value: Any, module: ModuleType) -> bool:

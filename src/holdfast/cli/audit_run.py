@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,14 +16,15 @@ if TYPE_CHECKING:
 
 
 def subject_of_run(target: str, words: Sequence[str], runs_dir: Path, py_agent: str | None) -> Subject:
-    if words:
-        raise SettingsError(f"{words[0]}: a run has its own settings, so nothing can be set.")
     try:
         folder = find_run(target, runs_dir)
     except SettingsError as error:
+        _refuse_other_path(target)
         if target not in (*GRID_AGENTS, "box"):
             raise
         raise SettingsError(f"{error}\nDid you mean py_agent={target}?") from None
+    if words:
+        raise SettingsError(f"{words[0]}: a run has its own settings, so nothing can be set.")
     from holdfast.audit.adapters import ContractPolicy
     from holdfast.audit.observe import observer
     from holdfast.evaluate import load_agent
@@ -35,3 +37,15 @@ def subject_of_run(target: str, words: Sequence[str], runs_dir: Path, py_agent: 
         f"{folder} at checkpoint {checkpoint.name}",
         lambda: MettaAgent(settings.policy, agent.built_for).policy,
     )
+
+
+def _refuse_other_path(target: str) -> None:
+    """What is no run, and is there all the same, was meant as FILE.py:NAME or as the file of an agent."""
+    before_colon = target.rpartition(":")[0]
+    if os.path.isdir(before_colon):  # of os.path, since names that are too long are no error to it
+        raise SettingsError(f"{before_colon}: is a folder and not a Python file. Name a file in it.")
+    file = next((path for path in (target, before_colon) if os.path.isfile(path)), "")
+    if file.endswith((".yaml", ".yml")):
+        raise SettingsError(f"{file}: is not a Python file. Did you mean agent={file}?")
+    if file:
+        raise SettingsError(f"{file}: is not a Python file. A policy of your own is given as FILE.py:NAME.")

@@ -8,6 +8,7 @@ import torch
 from tensordict import TensorDictBase
 from torch import Tensor
 
+from holdfast.errors import SettingsError
 from holdfast.policies.policy import Call, Policy, with_state
 from holdfast.recurrence import State, make_core
 from holdfast.spec import WorldSpec, keys
@@ -49,10 +50,12 @@ class LSTMWrapper(Policy):
     @abstractmethod
     def encode_observations(self, observations: Tensor) -> Tensor:
         """Observations [N, ...] -> features [N, input_size]. Rows must not look at each other."""
+        raise self._unwritten("encode_observations")
 
     @abstractmethod
     def decode_actions(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Core output [N, hidden_size] -> distribution params [N, P] and values [N]."""
+        raise self._unwritten("decode_actions")
 
     @property
     def state_shapes(self) -> tuple[tuple[int, int], ...]:
@@ -62,7 +65,13 @@ class LSTMWrapper(Policy):
         T, B = first.shape
         x = self.encode_observations(td[keys.OBS].flatten(0, 1))
         y, final = self.core(x.unflatten(0, (T, B)), start, first)
-        params, values = self.decode_actions(y.flatten(0, 1))
+        decoded = self.decode_actions(y.flatten(0, 1))
+        if not isinstance(decoded, tuple | list) or len(decoded) != 2:
+            given = f"{len(decoded)} things" if isinstance(decoded, tuple | list) else f"one {type(decoded).__name__}"
+            raise SettingsError(
+                f"{type(self).__name__}.decode_actions has to return (scores, values), and returned {given}."
+            )
+        params, values = decoded
         return params.unflatten(0, (T, B)), values.reshape(T, B), final
 
     # --------------------------------------------------------------------------- for a forward written by hand

@@ -61,10 +61,12 @@ class Policy(nn.Module):
     @abstractmethod
     def state_shapes(self) -> tuple[tuple[int, int], ...]:
         """(layers, hidden) of each state leaf; () without memory."""
+        raise self._unwritten("state_shapes")
 
     @abstractmethod
     def unroll(self, td: TensorDictBase, first: Tensor, start: State) -> tuple[Tensor, Tensor, State]:
         """Inputs td [T, B], first [T, B], start state -> distribution params [T, B, P], values [T, B], final state."""
+        raise self._unwritten("unroll")
 
     def get_agent_experience_spec(self) -> dict[str, tuple[tuple[int, ...], str]]:
         """Keys (with shape and dtype) of the input that must be stored to score a step again.
@@ -78,6 +80,13 @@ class Policy(nn.Module):
 
     def absorb(self, obs: Tensor) -> None:
         """Move running statistics with observations [N, ...]. Called between batches only, so that replay parity holds."""
+
+    def _unwritten(self, name: str) -> SettingsError:
+        """torch's modules can be made with abstract methods left out, so it is said when one is called."""
+        return SettingsError(
+            f"{type(self).__name__} does not define {name}. A Policy has to define state_shapes and unroll; "
+            "an LSTMWrapper encode_observations and decode_actions."
+        )
 
     # ------------------------------------------------------------------------------------------ the contract
 

@@ -6,6 +6,7 @@ from torch import nn
 
 from holdfast.audit import audit
 from holdfast.audit.adapters import BareRecurrent
+from holdfast.errors import SettingsError
 
 KINDS = [
     lambda: nn.LSTM(3, 5),
@@ -39,3 +40,11 @@ def test_a_bidirectional_module_sees_the_future():
 def test_dropout_makes_equal_calls_differ():
     found = failed(nn.LSTM(3, 5, num_layers=2, dropout=0.5), "learning_without_resets")
     assert {"equal_calls_are_equal", "both_modes_agree"} <= found
+
+
+@pytest.mark.parametrize("other", [nn.LSTMCell(3, 5), nn.GRUCell(3, 5), nn.Linear(3, 5)])
+def test_cells_and_other_modules_are_sent_to_another_adapter(other):
+    with pytest.raises(
+        SettingsError, match=rf"nn\.LSTM, nn\.GRU or nn\.RNN, and was given {type(other).__name__}\. StepFu"
+    ):
+        BareRecurrent(other)

@@ -1,11 +1,13 @@
 """CleanRLAgent: flat, time-major batches with the slots counted from the state."""
 
+import pytest
 import torch
 from torch import nn
 from torch.distributions import Categorical
 
 from holdfast.audit import audit
 from holdfast.audit.adapters import CleanRLAgent
+from holdfast.errors import SettingsError
 
 OBS, HIDDEN, CHOICES = 3, 6, 4
 
@@ -73,3 +75,21 @@ def test_broken_agents_fail_their_check():
 
 def test_a_finding_leads_to_the_agent_s_own_code():
     assert "test_cleanrl.py" in CleanRLAgent(Agent(), obs_shape=(OBS,)).where("sequence")
+
+
+@pytest.mark.parametrize("kind", [nn.GRU, nn.RNN])
+def test_a_memory_whose_state_is_not_h_and_c_is_sent_to_another_adapter(kind):
+    agent = Agent()
+    agent.lstm = kind(OBS, HIDDEN)
+    said = rf"Agent\.lstm is of class {kind.__name__} and has to be an nn\.LSTM, whose state is \(h, c\)\. StepFunction"
+    with pytest.raises(SettingsError, match=said):
+        CleanRLAgent(agent, obs_shape=(OBS,))
+
+
+def test_an_lstm_of_ones_own_is_taken():
+    class Own(nn.Module):
+        num_layers, hidden_size = 1, HIDDEN
+
+    agent = Agent()
+    agent.add_module("lstm", Own())
+    assert [leaf.shape for leaf in CleanRLAgent(agent, obs_shape=(OBS,)).initial_state(2)] == [(1, 2, HIDDEN)] * 2

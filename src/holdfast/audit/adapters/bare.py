@@ -7,6 +7,9 @@ from torch import Tensor, nn
 
 from holdfast.audit.adapters.common import blanked
 from holdfast.audit.subject import Outputs, State, Subject
+from holdfast.errors import SettingsError
+
+READ = ("input_size", "hidden_size", "proj_size", "num_layers", "bidirectional", "batch_first")
 
 
 class BareRecurrent(Subject):
@@ -23,6 +26,11 @@ class BareRecurrent(Subject):
     flags_are_cast = "it is given no flags: its caller clears its state"
 
     def __init__(self, module: nn.LSTM | nn.GRU | nn.RNN, name: str = ""):
+        if not all(hasattr(module, read) for read in READ):
+            raise SettingsError(
+                f"BareRecurrent takes an nn.LSTM, nn.GRU or nn.RNN, and was given {type(module).__name__}. "
+                "StepFunction is the adapter for cells and for modules of one's own."
+            )
         self.module: nn.LSTM | nn.GRU | nn.RNN = module  # pyright: ignore[reportIncompatibleVariableOverride]
         self.name = name or str(module)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from holdfast.audit.adapters.common import Observe, observing
 from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, Subject, source_of
@@ -30,6 +30,11 @@ class CleanRLAgent(Subject):
     ):
         if not hasattr(agent, "lstm"):
             raise SettingsError(f"{type(agent).__name__} has no lstm. StepFunction is the adapter for other memories.")
+        if isinstance(agent.lstm, nn.GRU | nn.RNN):
+            raise SettingsError(
+                f"{type(agent).__name__}.lstm is of class {type(agent.lstm).__name__} and has to be an nn.LSTM, whose state is (h, c). "
+                "StepFunction is the adapter for other memories."
+            )
         self.agent = self.module = agent
         self._observe = observing("CleanRLAgent", obs_shape, observations)
         self.name = name or type(agent).__name__
