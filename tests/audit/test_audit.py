@@ -66,7 +66,8 @@ def test_gradients_that_are_cut_on_purpose_can_be_declared():
                 parts.append(outputs)
             return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}, state
 
-    assert [f.check.name for f in audit(CutsEveryThirdStep()).failures] == ["gradients_flow_within_an_episode"]
+    failed = {f.check.name for f in audit(CutsEveryThirdStep()).failures}
+    assert failed == {"gradients_flow_within_an_episode", "sequences_have_the_gradients_of_steps"}
     assert audit(declared(CutsEveryThirdStep, "truncated_gradients")).sound
 
 
@@ -194,8 +195,26 @@ def test_an_error_of_the_auditor_is_not_blamed_on_the_policy(monkeypatch):
 
     monkeypatch.setattr(slots, "differences", broken)
     broken.__code__ = broken.__code__.replace(co_filename=slots.__file__)
-    with pytest.raises(UnusableError, match=r"the auditor itself failed in any_company.*ZeroDivisionError.*slots.py:"):
-        audit(Sound(), checks=["any_company"])
+    with pytest.raises(
+        UnusableError, match=r"the auditor itself failed in slots_in_any_order.*ZeroDivision.*slots.py:"
+    ):
+        audit(Sound(), checks=["slots_in_any_order"])
+
+
+@pytest.mark.parametrize("how", [("lifetime_memory",), ["lifetime_memory"], {"lifetime_memory"}, "lifetime_memory"])
+def test_deviations_are_declared_in_any_container(how):
+    class OnPurpose(NeverResets):
+        declared = how
+
+    (finding,) = audit(OnPurpose(), checks=["reset_inside"]).findings
+    assert finding.verdict == Verdict.DECLARED
+
+
+@pytest.mark.slow
+def test_what_was_declared_and_not_needed_is_said():
+    remarks = " ".join(audit(Sound(), declared=["lifetime_memory", "boolean_flags"]).remarks)
+    assert "Declared, and not needed: boolean_flags, lifetime_memory." in remarks
+    assert "not needed" not in " ".join(audit(NeverResets(), declared="lifetime_memory").remarks)
 
 
 def test_an_output_that_is_not_a_number_cannot_be_audited():

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from holdfast.audit import UnusableError, Verdict, assert_sound, audit
+from holdfast.audit.adapters import StepFunction
 from holdfast.audit.mutants import Sound
 from holdfast.audit.mutants.gradients import DetachesEveryStep
 from holdfast.audit.mutants.sound import HIDDEN
@@ -122,6 +123,69 @@ class RemembersTheLargestOfAll(Sound):
         self.memory[1][:, slots] = 0.0
 
 
+class RemembersWhatItDid(Sound):
+    """The action that was drawn goes into the next state."""
+
+    def initial_state(self, B):
+        return (*super().initial_state(B), torch.zeros(1, B, HIDDEN))
+
+    def cell(self, x, state):
+        y, after = super().cell(x + state[2][0], state[:2])
+        return y, (*after, torch.zeros(1, len(x), HIDDEN))
+
+    def step(self, obs, state, first):
+        outputs, after = super().step(obs, state, first)
+        return outputs, (*after[:2], self.done(outputs["actions"]))
+
+    def sequence(self, obs, state, first, actions):
+        parts = []
+        for t in range(len(obs)):
+            outputs, state = super().sequence(obs[t : t + 1], state, first[t : t + 1], actions[t : t + 1])
+            state = (*state[:2], self.done(actions[t]))
+            parts.append(outputs)
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}, state
+
+    def done(self, actions):
+        return torch.nn.functional.one_hot(actions, HIDDEN).float().unsqueeze(0)
+
+
+class ChoosesHard(Sound):
+    """Memory is one of six symbols, with a gradient as if it were their probabilities."""
+
+    layered = False
+
+    def cell(self, x, state):
+        soft = (self.module.encoder.bias + 3 * (x + 0.5 * state[0].sum(0) + 0.1 * state[1].sum(0))).softmax(-1)
+        hard = torch.nn.functional.one_hot(soft.argmax(-1), HIDDEN).float() + soft - soft.detach()
+        return x + hard, (torch.stack([hard, x]), 0.5 * state[1] + 0.1 * hard)
+
+
+class WaitsForACue(Sound):
+    """Nine of ten observations show no cue, and change nothing in memory."""
+
+    def observations(self, N, generator):
+        obs = super().observations(N, generator)
+        obs[:, 0] *= torch.rand(N, generator=generator) < 0.1
+        return obs
+
+    def initial_state(self, B):
+        return (torch.zeros(1, B, 1),)
+
+    def step(self, obs, state, first):
+        memory = self.reset(state, first)[0]
+        after = torch.where(obs[None, :, :1] != 0, obs[None, :, :1], memory)
+        log_probs, value = self.heads(self.encode(obs) + after[0])
+        actions = torch.multinomial(log_probs.exp(), 1).squeeze(-1)
+        return {"actions": actions, **self.scores(log_probs, value, actions)}, (after,)
+
+    def sequence(self, obs, state, first, actions):
+        memory, seen = state[0], []
+        for x, flag in zip(obs, first, strict=True):
+            memory = torch.where(x[None, :, :1] != 0, x[None, :, :1], self.reset((memory,), flag)[0])
+            seen.append(memory[0])
+        return self.scores(*self.heads(self.encode(obs) + torch.stack(seen)), actions), (memory,)
+
+
 class HandsBackNoState(Sound):
     def sequence(self, obs, state, first, actions):
         return super().sequence(obs, state, first, actions)[0], ()
@@ -201,12 +265,38 @@ class PutsOutProbabilities(Sound):
         CountsSteps,
         CountsInABuffer,
         RemembersTheLargestOfAll,
+        RemembersWhatItDid,
+        ChoosesHard,
+        WaitsForACue,
         HandsBackNoState,
     ],
 )
 def test_a_sound_policy_of_an_unusual_kind_passes(kind):
     for seed in range(2):
         assert failures(kind(seed)) == []
+
+
+def test_tensors_of_the_state_may_be_as_long_as_there_are_slots_and_no_more():
+    cell, table, head = torch.nn.GRUCell(3 + 2, 6), torch.nn.Embedding(8, 2), torch.nn.Linear(6, 2)
+
+    def step(obs, state, first):
+        time = torch.where(first != 0, 0, state["time"])
+        h = cell(torch.cat([obs, table(time % 8)], -1), state["h"] * (first == 0).float()[:, None])
+        return {"logits": head(h)}, {"h": h, "time": time + 1, "scale": state["scale"] * 1.0}
+
+    def unroll(obs, state, first):
+        steps = []
+        for x, flag in zip(obs, first, strict=True):
+            outputs, state = step(x, state, flag)
+            steps.append(outputs["logits"])
+        return {"logits": torch.stack(steps)}, state
+
+    def blank(B):
+        return {"h": torch.zeros(B, 6), "time": torch.zeros(B, dtype=torch.long), "scale": torch.ones(B)}
+
+    module = torch.nn.ModuleList([cell, table, head])
+    subject = StepFunction(step, blank, obs_shape=(3,), slot_axis=0, sequence=unroll, module=module, no_gradient=(2,))
+    assert failures(subject) == []
 
 
 def test_learning_is_looked_at_even_if_acting_has_no_gradients():

@@ -22,7 +22,7 @@ from holdfast.audit.script import METHODS, SEQUENCE
 from holdfast.audit.subject import DEVIATIONS, NotOfferedError, Subject
 from holdfast.audit.waking import left_as_it_was, wake
 from holdfast.config.nearest import did_you_mean
-from holdfast.errors import SettingsError, first_line, place_of
+from holdfast.errors import HoldfastError, SettingsError, first_line, place_of
 
 RAISED = {"": 1.0}  # broken as a whole, in no form in particular
 
@@ -61,7 +61,9 @@ class Report:
         found = self.counts()
         if not self.sound:
             return "NOT SOUND"
-        if found["not run"] > found["pass"]:
+        if found["not run"] == len(self.findings):
+            return "nothing could be looked at"
+        if found["not run"] > found["pass"] + found["declared"]:
             return "nothing failed, but most checks could not look"
         return (
             "sound"
@@ -75,9 +77,18 @@ class Report:
         remarks = []
         if SEQUENCE not in self.calls:
             remarks.append("It was not seen learning: it has no form for sequences.")
+        if not_needed := self._not_needed():
+            remarks.append(
+                f"Declared, and not needed: {', '.join(not_needed)}. It would hide such a bug, should one come."
+            )
         if self.not_scored:
             remarks.append(f"Learning does not put out {', '.join(self.not_scored)}: not compared with acting.")
         return [*remarks, f"Note: {self.note}."] if self.note else remarks
+
+    def _not_needed(self) -> list[str]:
+        """What is declared and excused nothing, in an audit that looked at everything."""
+        excused = [name for f in self.findings if f.verdict == Verdict.DECLARED for name in f.check.excused_by]
+        return sorted(self.declared - set(excused)) if len(self.findings) == len(CHECKS) else []
 
     def counts(self) -> dict[str, int]:
         return {verdict.value: sum(f.verdict == verdict for f in self.findings) for verdict in Verdict}
@@ -110,8 +121,7 @@ def audit(
     declared: what it does on purpose, besides what it declares itself.
     """
     began = time.perf_counter()
-    also_declared = [declared] if isinstance(declared, str) else declared
-    on_purpose = check_declared(subject.declared | frozenset(also_declared))
+    on_purpose = check_declared(frozenset(_names(subject.declared)) | frozenset(_names(declared)))
     # An audit before training must not change the run.
     with torch.random.fork_rng(devices=[]), left_as_it_was(subject), one_thread():
         examination, note = _opened(subject, seed, on_purpose)
@@ -131,6 +141,10 @@ def audit(
         not_scored=examination.probe.not_scored,
         maps=examination.maps,
     )
+
+
+def _names(names: Iterable[str] | str) -> Iterable[str]:
+    return [names] if isinstance(names, str) else names
 
 
 def check_declared(names: frozenset[str]) -> frozenset[str]:
@@ -153,12 +167,10 @@ def one_thread() -> Iterator[None]:
 
 
 def chosen_checks(names: Iterable[str] | str | None = None, quick: bool = False) -> list[Check]:
-    if isinstance(names, str):
-        names = [names]
     if names is None:
         return [check for check in CHECKS if check.quick or not quick]
     by_name = {check.name: check for check in CHECKS}
-    wanted = list(dict.fromkeys(names))
+    wanted = list(dict.fromkeys(_names(names)))
     if not wanted:
         raise SettingsError("no check is named, so nothing would be looked at. `holdfast audit --checks` lists them.")
     unknown = [name for name in wanted if name not in by_name]
@@ -212,5 +224,5 @@ def _opened(subject: Subject, seed: int, declared: frozenset[str]) -> tuple[Exam
     except UnusableError:
         raise
     except (Exception, SystemExit) as error:
-        said = f"{type(error).__name__}: {first_line(error)}{place_of(error)}"
-        raise UnusableError(f"{subject.name} cannot be run: {said}") from error
+        kind = "" if isinstance(error, HoldfastError) else f"{type(error).__name__}: "
+        raise UnusableError(f"{subject.name} cannot be run: {kind}{first_line(error)}{place_of(error)}") from error

@@ -58,6 +58,18 @@ def differences(a: Outputs, b: Outputs, names: tuple[str, ...] = (), actions_too
     return torch.stack(list(apart.values())).amax(0)
 
 
+def until_actions_differ(a: Outputs, b: Outputs) -> Tensor:
+    """[T, B] bool: up to the first step of a slot at which two runs drew different actions, that step included."""
+    other = (a[ACTIONS] != b[ACTIONS]).unsqueeze(-1).flatten(2).any(-1)
+    return (other.cumsum(0) - other.long()) == 0
+
+
+def of_the_policy(outputs: Outputs) -> tuple[str, ...]:
+    """Names of what actions are drawn by, or else of whatever is put out."""
+    names = tuple(name for name in outputs if name not in (ACTIONS, "value", "entropy"))
+    return names or tuple(name for name in outputs if name != ACTIONS)
+
+
 def _apart(a: Tensor, b: Tensor, name: str) -> Tensor:
     if a.shape != b.shape:
         raise UnusableError(
@@ -77,13 +89,17 @@ def exact(x: Tensor) -> Tensor:
     return x.to(torch.complex128) if x.is_complex() else x.double()
 
 
+def by_slot(leaf: Tensor, slot_axis: int) -> Tensor:
+    """[slots, numbers], of a tensor of the state that may have no other axis."""
+    return leaf.movedim(slot_axis, 0).unsqueeze(-1).flatten(1)
+
+
 def state_differences(a: State, b: State, slot_axis: int) -> Tensor:
     """[leaves, slots]: how far two states are apart."""
     if [leaf.shape for leaf in a] != [leaf.shape for leaf in b]:
         shapes = [[[*leaf.shape] for leaf in state] for state in (a, b)]
         raise UnusableError(f"states have other shapes in one form than in another: {shapes[0]} and {shapes[1]}.")
     rows = [
-        _distance(exact(x.detach()), exact(y.detach())).movedim(slot_axis, 0).flatten(1).amax(1)
-        for x, y in zip(a, b, strict=True)
+        by_slot(_distance(exact(x.detach()), exact(y.detach())), slot_axis).amax(1) for x, y in zip(a, b, strict=True)
     ]
     return torch.stack(rows) if rows else torch.zeros(0, 1, dtype=torch.float64)

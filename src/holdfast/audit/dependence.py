@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from holdfast.audit.compare import differences
+from holdfast.audit.compare import by_slot, differences
 from holdfast.audit.findings import NO_GRADIENT, SAME
 from holdfast.audit.probe import Probe
 from holdfast.audit.script import SEQUENCE, Script
@@ -134,7 +134,7 @@ def map_of_gradients(probe: Probe, form: str) -> DependencyMap:
                 for x, g in zip(sources, gradients, strict=True)
             ]
             if leaves:
-                rows = [leaf.movedim(axis, 0).flatten(1).abs().amax(1) for leaf in found[: len(leaves)]]
+                rows = [by_slot(leaf.abs(), axis).amax(1) for leaf in found[: len(leaves)]]
                 size[0, :, t, b] = torch.stack(rows).amax(0).double()
             if obs.requires_grad:
                 size[1:, :, t, b] = found[-1].flatten(2).abs().amax(-1).double()

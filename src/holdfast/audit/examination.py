@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from holdfast.audit.compare import differences, state_differences
+from holdfast.audit.compare import differences, state_differences, until_actions_differ
 from holdfast.audit.dependence import DependencyMap, map_of_changes, map_of_gradients, projected
 from holdfast.audit.findings import SAME, Check, Tally
 from holdfast.audit.probe import Probe
-from holdfast.audit.script import SEQUENCE, Script
-from holdfast.audit.subject import ACTIONS, NotOfferedError, State, Subject
+from holdfast.audit.script import SEQUENCE, STEPPING, Script
+from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, Subject
 
 
 class Examination:
@@ -105,6 +106,40 @@ class Examination:
             outputs = self.probe.run(form, replace(script, start=start), actions).outputs
             total = projected({name: y for name, y in outputs.items() if y.requires_grad})
         return total, {i: leaf for i, leaf in enumerate(start) if leaf.requires_grad}
+
+    @cached_property
+    @torch.no_grad()
+    def actions_repeat(self) -> bool:
+        """Whether the same random numbers draw the same actions: a policy may have a generator of its own."""
+        script = self.probe.script()
+        one, two = (self.probe.run(STEPPING, script).outputs for _ in range(2))
+        return not differences(one, two, actions_too=True).any()
+
+    @cached_property
+    @torch.no_grad()
+    def actions_feed_back(self) -> bool:
+        """Whether the policy remembers what it drew: after another action its outputs are others, and until then not."""
+        script = self.probe.script()
+        one, two = (self.probe.run(STEPPING, script, draw=draw).outputs for draw in (1, 2))
+        if ACTIONS not in one:
+            return False
+        apart, alike = differences(one, two), until_actions_differ(one, two)
+        return bool((apart > SAME).any()) and not bool((apart[alike] > SAME).any())
+
+    def apart_whatever_was_drawn(self, a: Outputs, b: Outputs) -> float:
+        """How far two runs are apart whose actions were drawn from other random numbers."""
+        apart = differences(a, b)
+        return float((apart[until_actions_differ(a, b)] if self.actions_feed_back else apart).max())
+
+    @torch.no_grad()
+    def rounding_grows_to(self, script: Script) -> float:
+        """How far a nudge of the size of rounding, early on, moves outputs by the end of an unbroken episode."""
+        calm = script.with_first(torch.zeros_like(script.first))
+        head, tail = (replace(calm, obs=calm.obs[part], first=calm.first[part]) for part in (slice(5), slice(5, None)))
+        state = self.probe.run(STEPPING, head).final
+        nudged = tuple(leaf * (1 + 1e-6) if leaf.is_floating_point() or leaf.is_complex() else leaf for leaf in state)
+        one, other = (self.probe.run(STEPPING, replace(tail, start=start)).outputs for start in (state, nudged))
+        return float(differences(one, other).max())
 
     def restore_modes(self) -> None:
         """Every module in the mode it came in: some may be frozen in evaluation mode on purpose."""

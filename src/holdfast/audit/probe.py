@@ -64,7 +64,7 @@ class Probe:
         """
         state = self.check_state(self.subject.initial_state(B), B, "initial_state")
         if not all(self.is_real(i, leaf) for i, leaf in enumerate(state)):
-            state = self._lived(state, B)
+            state = self.lived_state(B)
         return tuple(self._noise(leaf) if self.is_real(i, leaf) else leaf for i, leaf in enumerate(state))
 
     def is_real(self, i: int, leaf: Tensor) -> bool:
@@ -75,11 +75,12 @@ class Probe:
         dtype = leaf.dtype if leaf.is_complex() else None
         return torch.randn(leaf.shape, generator=self.generator, dtype=dtype).to(leaf) * 0.7
 
-    def _lived(self, blank: State, B: int) -> State:
+    def lived_state(self, B: int) -> State:
         """What a few steps leave, of another number in each slot and in each call."""
-        states, most, turn = [blank], 5, next(self._states_drawn)
+        states, most, turn = [self.subject.initial_state(B)], 5, next(self._states_drawn)
         with torch.no_grad():
-            for row in self.pool[self._numbers(most * B)].unflatten(0, (most, B)):
+            # At random: in turn, what one call sees may be what the one before it saw, a step earlier.
+            for row in self.pool[torch.randint(POOL, (most, B), generator=self.generator)]:
                 states.append(self.subject.step(row, copied(states[-1]), torch.zeros(B, dtype=torch.bool))[1])
         lived = states[1]
         for b in range(B):
@@ -217,9 +218,10 @@ class Probe:
             raise UnusableError(f"{source} gave a state that is not a number.")
         for i, leaf in enumerate(state):
             if leaf.dim() <= axis or leaf.shape[axis] != B:
+                hint = " Set slot_axis." if B in leaf.shape else ""
                 raise UnusableError(
                     f"{source}: tensor {i} of the state is {[*leaf.shape]} for {B} slots, which are expected on axis "
-                    f"{axis}. Set slot_axis."
+                    f"{axis}.{hint}"
                 )
         return state
 

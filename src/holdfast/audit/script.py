@@ -21,8 +21,11 @@ METHODS = {  # of a subject, by the call that runs it
     LOOKING: "look",
 }
 T, B = 6, 4
-# Episodes that begin inside, twice in a row, at the first step and at the last.
-AWKWARD_ENDS: dict[int, list[int]] = {0: [2], 1: [1, 2], 3: [0, 5]}
+LONG = 70  # steps, more than the chunks and windows people cut memory into
+TOO_WILD = 0.1  # where rounding grows to this, nothing can be said about a long sequence
+MANY = 12  # slots, more than tables and batches that are too small have room for
+# Episodes that begin inside, twice in a row, twice with a step between, at the first step and at the last.
+AWKWARD_ENDS: dict[int, list[int]] = {0: [2], 1: [1, 2], 2: [1, 3], 3: [0, 5]}
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ class Policy(nn.Module):
             )
         params = self.only_legal(time_major(td), params)
         if action is None:
-            action = self.distribution.sample(params, self.sampling)
+            action = self.distribution.sample(params.detach(), self.sampling)  # an action is a fact, without a gradient
             td.set(keys.ACTIONS, batch_major(action, td))
         else:
             action = action.transpose(0, 1) if td.batch_dims == 2 else action.unsqueeze(0)
@@ -195,12 +195,19 @@ class Policy(nn.Module):
     def memory(self) -> Memory:
         """One row per slot. Made on first use, on the parameters' device."""
         if self._memory is None:
-            self._memory = Memory(self.state_shapes, device=next(self.parameters()).device)
+            self._memory = Memory(self.state_shapes, device=self._any_weight.device)
         return self._memory
 
+    @property
+    def _any_weight(self) -> Tensor:
+        """It tells where the policy computes, and with which numbers."""
+        weight = next(self.parameters(), None)
+        if weight is None:
+            raise SettingsError(f"{type(self).__name__} has no weights, so there is nothing to train.")
+        return weight
+
     def initial_state(self, B: int) -> State:
-        weight = next(self.parameters())
-        return tuple(weight.new_zeros(layers, B, hidden) for layers, hidden in self.state_shapes)
+        return tuple(self._any_weight.new_zeros(layers, B, hidden) for layers, hidden in self.state_shapes)
 
     def has_memory(self) -> bool:
         return bool(self.state_shapes)
@@ -280,7 +287,7 @@ class Policy(nn.Module):
             raise
         self.spec, self.vocabulary = spec, vocabulary
         self.distribution = distribution_for(spec.actions)
-        self._unlearned = unlearned.to(next(self.parameters()).device) if unlearned.any() else None
+        self._unlearned = unlearned.to(self._any_weight.device) if unlearned.any() else None
         self._memory = None
 
     # ------------------------------------------------------------------------------------------------- parts

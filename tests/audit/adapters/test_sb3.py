@@ -57,6 +57,9 @@ class StandIn(nn.Module):
         entropy = None if self.continuous else found.distribution.entropy()
         return self.value_net(y), self.log_prob(found, actions), entropy
 
+    def predict_values(self, obs, lstm_states, episode_starts):
+        return self.value_net(self.unroll(self.lstm_critic, obs, lstm_states, episode_starts)[0])
+
     def log_prob(self, found, actions):
         each = found.distribution.log_prob(actions)
         return each.sum(-1) if self.continuous else each
@@ -75,6 +78,11 @@ class CriticFromZeros(StandIn):
         return super().evaluate_actions(obs, actions, SimpleNamespace(pi=lstm_states.pi, vf=blank), episode_starts)
 
 
+class BootstrapsFromAnotherMemory(StandIn):
+    def predict_values(self, obs, lstm_states, episode_starts):
+        return super().predict_values(obs, tuple(leaf.flip(-1) for leaf in lstm_states), episode_starts)
+
+
 def failed(policy):
     return {finding.check.name for finding in audit(RecurrentPPOPolicy(policy)).failures}
 
@@ -87,6 +95,7 @@ def test_a_sound_policy_passes(more):
 def test_broken_policies_fail_their_check():
     assert {"steps_equal_a_sequence", "log_probs_replay"} <= failed(MixesTimeAndSlots())
     assert "the_start_state_is_the_right_one" in failed(CriticFromZeros())
+    assert failed(BootstrapsFromAnotherMemory()) == {"looking_gives_the_value"}
 
 
 def test_sampling_observations_leaves_the_policy_s_own_space_alone():

@@ -140,7 +140,7 @@ class ContractPolicy(Subject):
 
 def rewards_of(obs: Tensor, axes: int) -> Tensor:
     """A reward that arrives with each observation, and is another one with another: a policy may well read it."""
-    return obs.detach().double().flatten(axes).sum(-1).sin().float()
+    return obs.detach().double().unsqueeze(-1).flatten(axes).sum(-1).sin().float()
 
 
 def outputs_of(td: TensorDict) -> Outputs:

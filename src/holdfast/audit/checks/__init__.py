@@ -1,11 +1,12 @@
 """The checks: one function per promise, grouped by what they are about."""
 
-from holdfast.audit.checks import episodes, gradients, learning, looking, memory, slots, time
+from holdfast.audit.checks import episodes, gradients, learning, looking, memory, remembering, slots, time
 from holdfast.audit.findings import Check
 
 CHECKS: tuple[Check, ...] = (
     *episodes.CHECKS,
     *slots.CHECKS,
+    *remembering.CHECKS,
     *time.CHECKS,
     *gradients.CHECKS,
     *learning.CHECKS,

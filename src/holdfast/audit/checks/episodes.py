@@ -12,7 +12,7 @@ from holdfast.audit.compare import differences
 from holdfast.audit.examination import Examination
 from holdfast.audit.failing import PolicyRaisedError, UnusableError, raised_by_the_auditor
 from holdfast.audit.findings import Tally
-from holdfast.audit.script import ACTING, AWKWARD_ENDS, SCORING, STEPPING, T
+from holdfast.audit.script import ACTING, AWKWARD_ENDS, MANY, SCORING, STEPPING, T
 from holdfast.audit.subject import ACROSS_EPISODES, ACTIONS, NotOfferedError
 
 CHECKS = Register()
@@ -180,9 +180,9 @@ def a_reset_is_a_blank_start(e: Examination, tally: Tally) -> None:
     e.has_state()
     with torch.no_grad():
         for form in e.probe.forms:
-            script = e.probe.script(T=3, ends={b: [0] for b in range(4)})
+            script = e.probe.script(T=3, B=MANY, ends={b: [0] for b in range(MANY)})
             flagged = e.probe.run(form, script).outputs
-            blank = replace(script, start=e.subject.initial_state(4), first=torch.zeros_like(script.first))
+            blank = replace(script, start=e.subject.initial_state(MANY), first=torch.zeros_like(script.first))
             size = float(differences(flagged, e.probe.run(form, blank, flagged.get(ACTIONS)).outputs).max())
             tally.still(form, size, f"{form}: after a reset outputs are {size:.2g} away from those of a blank state")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
@@ -10,12 +12,13 @@ from holdfast.audit.compare import differences
 from holdfast.audit.dependence import projected
 from holdfast.audit.examination import Examination
 from holdfast.audit.findings import SAME, Tally
-from holdfast.audit.script import AWKWARD_ENDS, SEQUENCE, STEPPING, Script
+from holdfast.audit.script import AWKWARD_ENDS, LONG, MANY, SEQUENCE, STEPPING, TOO_WILD, Script
 from holdfast.audit.subject import ACROSS_EPISODES, ACTIONS, NotOfferedError, Outputs
 
 CHECKS = Register()
 # Steps at which gradients are looked for: memory is cut into chunks of 8, 16, 32.
 REACH = (0, 1, 2, 3, 4, 5, 9, 17, 33, 69)
+SAME_GRADIENT = 1e-2  # of the largest by a weight, or of a hundredth of the largest by any: sums that cancel round far
 EXPLODING = 1e3  # where gradients have grown to this, they may well overflow a few steps on
 
 
@@ -75,7 +78,77 @@ def _observations_are_carried(e: Examination, tally: Tally, form: str) -> None:
     if carried.any():
         size = float(seen.size[carried].max())
         said = f"{form}: observations move later outputs by up to {size:.2g}, and none of those has a gradient by one"
-        tally.holds(form, bool((found.size[carried] > 0).any()), said)
+        has_one = bool((found.size[carried] > 0).any()) or _any_observation_is_carried(e, form)
+        tally.holds(form, has_one, said)
+
+
+def _any_observation_is_carried(e: Examination, form: str) -> bool:
+    """The same with every observation there is: most may be none that a memory writes down."""
+    for _ in range(3):
+        script = e.probe.script(T=4, B=MANY)
+        obs = script.obs.clone().requires_grad_()
+        total, _ = e.mixed_outputs(form, replace(script, obs=obs), None)
+        (gradient,) = torch.autograd.grad(total[-1].sum(), [obs], allow_unused=True)
+        if gradient is not None and gradient[:-1].any():
+            return True
+    return False
+
+
+@CHECKS(
+    cost="Weights move by something else than what the policy did: part of what memory carries is learned weakly, or never.",
+    mend="Look for detach() in the form for sequences that single steps do not have: of some steps, of some units, of what opens an "
+    "episode. Gradients that are cut on purpose: --declare truncated_gradients.",
+    look_at="sequence",
+    excused_by=("truncated_gradients",),
+)
+def sequences_have_the_gradients_of_steps(e: Examination, tally: Tally) -> None:
+    """Gradients back through a sequence are those back through as many single steps."""
+    e.has_state()
+    e.probe.needs(SEQUENCE)
+    if STEPPING not in e.forms_with_gradients():
+        raise NotOfferedError("its single steps record no gradients")
+    through_time = e.gradients(STEPPING).from_the_start
+    through_time[:, :, 0] = False
+    if not e.gradients(STEPPING).largest(through_time)[0]:
+        raise NotOfferedError("its single steps hand on their state without a gradient")
+    short = e.probe.script(ends=AWKWARD_ENDS if e.learning_resets else {}, blank=True)
+    _compare_gradients(e, tally, short, SAME_GRADIENT)
+    long = e.probe.script(T=LONG, B=2, blank=True)
+    limit = SAME_GRADIENT + 100 * e.rounding_grows_to(long)
+    if limit < TOO_WILD:
+        _compare_gradients(e, tally, long, limit)
+    else:
+        tally.remark = f"{LONG} steps could not be compared: rounding alone grows too far in them"
+
+
+def _compare_gradients(e: Examination, tally: Tally, script: Script, limit: float) -> None:
+    module = e.subject.module
+    weights = module.named_parameters() if module is not None else ()
+    sources: dict[str, Tensor] = {name: x for name, x in weights if x.requires_grad}
+    if script.obs.is_floating_point():
+        script = replace(script, obs=script.obs.clone().requires_grad_())
+        sources["the observations"] = script.obs
+    if not sources:
+        raise NotOfferedError("it does not say where its weights are, and its observations have no gradients")
+    with torch.enable_grad():
+        stepped = e.probe.run(STEPPING, script).outputs
+        if ACTIONS in stepped and stepped[ACTIONS].requires_grad:
+            raise NotOfferedError("its actions are drawn with a gradient, which scoring them has not")
+        whole = e.probe.run(SEQUENCE, script, stepped.get(ACTIONS)).outputs
+    names = [name for name in _of_the_policy(whole) if name in stepped]
+    names = [name for name in names if whole[name].requires_grad and stepped[name].requires_grad]
+    one, other = (
+        torch.autograd.grad(projected({name: y[name] for name in names}).sum(), [*sources.values()], allow_unused=True)
+        for y in (stepped, whole)
+    )
+    zeros = [torch.zeros_like(x) for x in sources.values()]
+    pairs = [(z if g is None else g, z if h is None else h) for z, g, h in zip(zeros, one, other, strict=True)]
+    most = max(float(g.abs().max()) for g, _ in pairs)
+    T, B = script.first.shape
+    for name, (g, h) in zip(sources, pairs, strict=True):
+        size = float((g - h).abs().max()) / max(float(g.abs().max()), 1e-2 * most, 1e-30)
+        said = f"{T} steps of {B} slots at once have a gradient by {name} that is {size:.2g} of it away from that of single steps"
+        tally.still(SEQUENCE, size, f"{SEQUENCE}: {said}", limit)
 
 
 @CHECKS(

@@ -11,11 +11,10 @@ from holdfast.audit.compare import differences, stacked
 from holdfast.audit.examination import Examination
 from holdfast.audit.findings import Tally
 from holdfast.audit.probe import seed_draws
-from holdfast.audit.script import ACTING, arriving
+from holdfast.audit.script import ACTING, MANY, arriving
 from holdfast.audit.subject import ACTIONS, NotOfferedError
 
 CHECKS = Register()
-MANY = 12  # slots, more than tables and batches that are too small have room for
 
 
 @CHECKS(
@@ -62,7 +61,7 @@ def any_company(e: Examination, tally: Tally) -> None:
                 )
                 outputs = e.probe.run(form, some, None if actions is None else actions[:, chosen]).outputs
                 before = {name: y[:, chosen] for name, y in usual.outputs.items()}
-                size = float(differences(before, outputs).max())
+                size = e.apart_whatever_was_drawn(before, outputs)
                 tally.still(form, size, f"{form}: slots {chosen} alone, in this order, give outputs {size:.2g} away")
 
 

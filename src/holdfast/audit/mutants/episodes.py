@@ -201,3 +201,11 @@ class BothFlagsCancel(Sound):
 
     def ended(self, terminated: Tensor, truncated: Tensor) -> Tensor:
         return (terminated != 0) ^ (truncated != 0)
+
+
+@caught_by("a_reset_is_a_blank_start")
+class LateSlotsAreNotReset(Sound):
+    """Slots from the eleventh on are never reset."""
+
+    def reset(self, state: State, first: Tensor) -> State:
+        return super().reset(state, torch.where(torch.arange(len(first)) < 10, first, torch.zeros_like(first)))

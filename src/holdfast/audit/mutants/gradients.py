@@ -127,3 +127,59 @@ class RootsAtZero(Sound):
 
     def encode(self, obs: Tensor) -> Tensor:
         return super().encode(obs) + self.module.get_parameter("shift").square().sqrt()
+
+
+class Learning(Sound):
+    """Knows whether it is learning."""
+
+    learns = False
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        self.learns = True
+        try:
+            return super().sequence(obs, state, first, actions)
+        finally:
+            self.learns = False
+
+
+@caught_by("sequences_have_the_gradients_of_steps")
+class ShrinksGradients(Learning):
+    """While learning, a tenth of the gradient gets from a step to the one before it."""
+
+    def reset(self, state: State, first: Tensor) -> State:
+        kept = super().reset(state, first)
+        return tuple(0.1 * leaf + 0.9 * leaf.detach() for leaf in kept) if self.learns else kept
+
+
+@caught_by("sequences_have_the_gradients_of_steps")
+class DetachesHalfTheUnits(Learning):
+    """While learning, half of what is remembered is detached at every step."""
+
+    def reset(self, state: State, first: Tensor) -> State:
+        kept, half = super().reset(state, first), HIDDEN // 2
+        if not self.learns:
+            return kept
+        return tuple(torch.cat([leaf[..., :half], leaf[..., half:].detach()], -1) for leaf in kept)
+
+
+@caught_by("sequences_have_the_gradients_of_steps")
+class DetachesOnce(Sound):
+    """While learning, the state is detached at step 40."""
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        if len(obs) <= 40:
+            return super().sequence(obs, state, first, actions)
+        assert actions is not None
+        early, between = super().sequence(obs[:40], state, first[:40], actions[:40])
+        between = tuple(leaf.detach() for leaf in between)
+        late, final = super().sequence(obs[40:], between, first[40:], actions[40:])
+        return {name: torch.cat([early[name], late[name]]) for name in early}, final
+
+
+@caught_by("sequences_have_the_gradients_of_steps")
+class OpensWithoutGradient(Sound):
+    """While learning, the observation that opens an episode is detached: what was seen first is never learned from."""
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        opens = (first != 0).unsqueeze(-1)
+        return super().sequence(torch.where(opens, obs.detach(), obs), state, first, actions)

@@ -172,3 +172,22 @@ class LookingMovesStatistics(Sound):
         outputs = super().look(obs, terminated, truncated, slots)
         self.module.get_buffer("mean").add_(0.01)
         return outputs
+
+
+@caught_by("new_weights_are_used")
+class ActsByOldWeights(Sound):
+    """Acting goes by a copy of the actor's weights that was made when they were first used."""
+
+    copy: Tensor | None = None
+
+    def step(self, obs: Tensor, state: State, first: Tensor) -> tuple[Outputs, State]:
+        weight = self.module.actor.weight
+        if self.copy is None:
+            self.copy = weight.detach().clone()
+        now = weight.detach().clone()
+        with torch.no_grad():
+            weight.copy_(self.copy)
+            try:
+                return super().step(obs, state, first)
+            finally:
+                weight.copy_(now)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from holdfast.audit.mutants.register import caught_by
 from holdfast.audit.mutants.sound import Sound
-from holdfast.audit.subject import Outputs, State
+from holdfast.audit.subject import ACTIONS, Outputs, State
 
 
 @caught_by("memory_is_used", "SB3 predict; torchrl #1406")
@@ -177,3 +177,75 @@ class ReadsHalfTheState(Sound):
 
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         return super().cell(x, (state[0], torch.zeros_like(state[1])))
+
+
+@caught_by("the_start_state_is_the_right_one")
+class OneStepStartsFromZeros(Sound):
+    """A sequence of a single step ignores the state it is given."""
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        blank = self.initial_state(obs.shape[1])
+        return super().sequence(obs, blank if len(obs) == 1 else state, first, actions)
+
+
+@caught_by("the_start_state_is_the_right_one")
+class TheOddSlotStartsFromZeros(Sound):
+    """A batch is halved, and of an odd number of slots the last one loses its start state."""
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        B = obs.shape[1]
+        if B > 1 and B % 2:
+            state = tuple(leaf * (torch.arange(B) < B - 1).to(leaf.dtype)[None, :, None] for leaf in state)
+        return super().sequence(obs, state, first, actions)
+
+
+@caught_by("steps_equal_a_sequence_across_ends")
+class LosesFlagsOfChunks(Sound):
+    """Learning goes through chunks of 32 steps, and loses the flag that a chunk begins with."""
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        first = first.clone()
+        first[32::32] = 0
+        return super().sequence(obs, state, first, actions)
+
+
+@caught_by("steps_equal_a_sequence_across_ends")
+class LosesTheSecondOfTwoFlags(Sound):
+    """While learning, a flag two steps after another one is lost."""
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        kept = first.clone()
+        kept[2:] = torch.where(first[:-2] != 0, torch.zeros_like(first[2:]), first[2:])
+        return super().sequence(obs, state, kept, actions)
+
+
+@caught_by("memory_is_used")
+class OnlyValuesRemember(Sound):
+    """Actions are chosen by what is seen now; only the critic reads memory."""
+
+    def step(self, obs: Tensor, state: State, first: Tensor) -> tuple[Outputs, State]:
+        outputs, after = super().step(obs, state, first)
+        log_probs = self.heads(self.encode(obs))[0]
+        return {ACTIONS: outputs[ACTIONS], **self.scores(log_probs, outputs["value"], outputs[ACTIONS])}, after
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        assert actions is not None
+        outputs, final = super().sequence(obs, state, first, actions)
+        return self.scores(self.heads(self.encode(obs))[0], outputs["value"], actions), final
+
+
+@caught_by("every_observation_is_seen")
+class ValuesComeAStepLate(Sound):
+    """The value is read off the memory from before the observation that it is of."""
+
+    def step(self, obs: Tensor, state: State, first: Tensor) -> tuple[Outputs, State]:
+        outputs, after = super().step(obs, state, first)
+        return {**outputs, "value": self.heads(self.reset(state, first)[0][-1])[1]}, after
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        outputs, final = super().sequence(obs, state, first, actions)
+        values, now = [], state
+        for x, flag in zip(self.encode(obs), first, strict=True):
+            values.append(self.heads(self.reset(now, flag)[0][-1])[1])
+            now = self.advance(x, now, flag)[1]
+        return {**outputs, "value": torch.stack(values)}, final
