@@ -17,7 +17,7 @@ from typing import Any
 
 from curves import Runs, picture
 
-from holdfast.audit import audit, subject_of
+from holdfast.audit import Report, audit, subject_of
 from holdfast.config import load_settings
 from holdfast.policies.registry import load_file
 from holdfast.runs.folder import read_metrics
@@ -179,8 +179,12 @@ def cost_of(name: str, runs_of: dict[str, Runs]) -> str:
 
 
 def audit_of(kind: Any) -> str:
-    """What the auditor says before any training: the evidence of the check that names the bug, and how many others fail."""
-    report = audit(subject_of(load_settings([word_of(kind.__name__), "settings=quickstart"])))
+    """What the auditor says before any training."""
+    return in_words(kind, audit(subject_of(load_settings([word_of(kind.__name__), "settings=quickstart"]))))
+
+
+def in_words(kind: Any, report: Report) -> str:
+    """The evidence of the check that names the bug, and how many others fail."""
     said = next(found.evidence for found in report.failures if found.check.name == kind.caught_by)
     others = len(report.failures) - 1
     more = {0: "No other check fails", 1: "1 other check fails, too"}.get(others, f"{others} other checks fail, too")

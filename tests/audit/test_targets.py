@@ -42,6 +42,9 @@ class NoUnroll(Policy):
         super().__init__(spec)
         self.critic = nn.Linear(4, 1)
 
+class NoWeights(Policy):
+    state_shapes = ((1, 4),)
+
 class NoEncoder(LSTMWrapper):
     def __init__(self, spec):
         super().__init__(spec, input_size=4, hidden_size=4, num_layers=1)
@@ -126,6 +129,10 @@ def test_a_folder_that_is_named_like_a_file(ending, tmp_path):
 def test_a_policy_is_told_which_method_it_lacks(name, missing, file):
     said = refused(f"{file}:{name}", CARTPOLE)
     assert f"{name} does not define {missing}. A Policy has to define state_shapes and unroll; an LSTMWrapper " in said
+
+
+def test_a_policy_without_weights(file):
+    assert "NoWeights has no weights, so there is nothing to train." in refused(f"{file}:NoWeights", CARTPOLE)
 
 
 @pytest.mark.parametrize(("name", "given"), [("OneTensor", "one Tensor"), ("ThreeTensors", "3 things")])

@@ -63,6 +63,21 @@ def test_a_call_without_episode_ends_is_refused(name, missing):
 
 
 @pytest.mark.parametrize("name", EVERY_POLICY)
+def test_a_drawn_action_has_no_gradient_and_its_log_prob_that_of_scoring_it(name):
+    policy = make(name)
+    td = step_td(random_arrivals(policy.spec, 1, 3, seed=0), 0)
+    start, weights = policy.initial_state(3), [*policy.parameters()]
+    acted = policy(td.clone(), state=start)
+    assert not acted[keys.ACTIONS].requires_grad
+    scored = policy(td.clone(), state=start, action=acted[keys.ACTIONS])
+    one, other = (torch.autograd.grad(y[keys.LOG_PROB].sum(), weights, allow_unused=True) for y in (acted, scored))
+    for g, h in zip(one, other, strict=True):
+        assert (g is None) == (h is None)
+        if g is not None:
+            torch.testing.assert_close(g, h)
+
+
+@pytest.mark.parametrize("name", EVERY_POLICY)
 def test_memory_interface(name):
     policy = make(name)
     assert policy.has_memory()
