@@ -58,10 +58,15 @@ class TakesOnlyBooleans(Sound):
 
 
 class LearnsItsStart(Sound):
-    """The blank state is not zero, and resets go back to it."""
+    """The blank state is not zero but learned, and resets go back to it."""
+
+    def network(self):
+        network = super().network()
+        network.register_parameter("start", torch.nn.Parameter(torch.full((2, 1, HIDDEN), 0.3)))
+        return network
 
     def initial_state(self, B):
-        return tuple(torch.full((2, B, 6), 0.3) for _ in range(2))
+        return tuple(torch.tanh(self.module.start).expand(-1, B, -1) for _ in range(2))
 
     def reset(self, state, first):
         ended = (first != 0)[None, :, None]
@@ -70,11 +75,11 @@ class LearnsItsStart(Sound):
         )
 
     def reset_memory(self):
-        self.memory = self.initial_state(self.memory[0].shape[1])
+        self.set_memory(self.initial_state(self.memory[0].shape[1]))
 
     def reset_slots(self, slots):
-        for leaf in self.memory:
-            leaf[:, slots] = 0.3
+        for leaf, blank in zip(self.memory, self.initial_state(len(slots)), strict=True):
+            leaf[:, slots] = blank.detach()
 
 
 class CountsSteps(Sound):
@@ -121,6 +126,29 @@ class RemembersTheLargestOfAll(Sound):
     def reset_slots(self, slots):
         self.memory[0][:, slots] = -torch.inf
         self.memory[1][:, slots] = 0.0
+
+
+class DrawsRealNumbers(Sound):
+    """Actions are drawn with a gradient, as many libraries draw them."""
+
+    def distribution(self, log_probs):
+        return torch.distributions.Normal(log_probs, 0.5)
+
+    def step(self, obs, state, first):
+        y, state = self.advance(self.encode(obs), state, first)
+        log_probs, value = self.heads(y)
+        actions = self.distribution(log_probs).rsample()
+        return {"actions": actions, **self.scores(log_probs, value, actions)}, state
+
+    def scores(self, log_probs, value, actions):
+        return {"log_prob": self.distribution(log_probs).log_prob(actions).sum(-1), "value": value}
+
+
+class DrawsByRejection(DrawsRealNumbers):
+    """How many random numbers a slot takes depends on what it draws from, and so does what is left for the next slot."""
+
+    def distribution(self, log_probs):
+        return torch.distributions.Beta(0.5 - log_probs, 1.0 - 0.5 * log_probs)
 
 
 class RemembersWhatItDid(Sound):
@@ -265,6 +293,8 @@ class PutsOutProbabilities(Sound):
         CountsSteps,
         CountsInABuffer,
         RemembersTheLargestOfAll,
+        DrawsRealNumbers,
+        DrawsByRejection,
         RemembersWhatItDid,
         ChoosesHard,
         WaitsForACue,
@@ -377,6 +407,22 @@ class OnlyActions(Sound):
 def test_a_subject_of_the_wrong_shape_is_told_which(kind, said):
     with pytest.raises(UnusableError, match=said):
         audit(kind())
+
+
+def test_an_audit_leaves_statistics_as_they_were_even_if_they_are_replaced():
+    class Averages(Sound):
+        def network(self):
+            network = super().network()
+            network.register_buffer("mean", torch.zeros(()))
+            return network
+
+        def encode(self, obs):
+            self.module.mean = 0.9 * self.module.mean + 0.1 * obs.detach().mean()
+            return super().encode(obs)
+
+    subject = Averages()
+    assert "calls_change_no_weights" in [f.check.name for f in audit(subject).failures]
+    assert float(subject.module.mean) == 0.0
 
 
 def test_an_audit_leaves_the_policy_as_it_was():

@@ -95,6 +95,66 @@ def test_a_value_that_cannot_be_looked_up_is_a_finding():
     assert "it raised KeyError" in only(HasABrokenValue(), "start_states_are_not_changed").evidence
 
 
+def test_values_that_end_the_process_are_a_finding():
+    class LeavesWhenAsked(Sound):
+        def value(self, obs, state, first):
+            sys.exit(0)
+
+    assert audit(LeavesWhenAsked(), checks=["reset_inside"]).sound
+    assert "it raised SystemExit" in only(LeavesWhenAsked(), "start_states_are_not_changed").evidence
+
+
+def test_gradients_through_a_drawn_action_do_not_stand_in_for_those_of_scoring():
+    class DetachesWhatItScores(Sound):
+        """Real actions are drawn with a gradient; while learning, what they are scored by has none through the encoder."""
+
+        def step(self, obs, state, first):
+            y, state = self.advance(self.encode(obs), state, first)
+            mean, value = self.heads(y)
+            return self.scores(mean, value, torch.distributions.Normal(mean, 0.5).rsample()), state
+
+        def sequence(self, obs, state, first, actions):
+            with torch.no_grad():
+                encoded = self.encode(obs)
+            ys = []
+            for x, now in zip(encoded, first, strict=True):
+                y, state = self.advance(x, state, now)
+                ys.append(y)
+            return self.scores(*self.heads(torch.stack(ys)), actions), state
+
+        def scores(self, log_probs, value, actions):
+            log_prob = torch.distributions.Normal(log_probs, 0.5).log_prob(actions).sum(-1)
+            return {"actions": actions, "log_prob": log_prob, "value": value}
+
+    assert only(DetachesWhatItScores(), "learning_has_gradients").verdict == Verdict.FAIL
+
+
+def test_noise_in_the_state_is_not_taken_for_a_remembered_action():
+    class ShakesItsState(Sound):
+        """Real actions, and noise that enters the state after they were drawn."""
+
+        sequence = Subject.sequence
+
+        def step(self, obs, state, first):
+            y, state = self.advance(self.encode(obs), state, first)
+            mean, value = self.heads(y)
+            actions = torch.normal(mean, 0.5)
+            shaken = (state[0] + 0.1 * torch.randn(state[0].shape), state[1])
+            return {"actions": actions, "mean": mean, "value": value}, shaken
+
+    assert only(ShakesItsState(), "equal_calls_are_equal").verdict == Verdict.FAIL
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_rounding_that_is_as_large_as_bugs_cannot_be_audited(kind):
+    class Rounds(Sound):
+        def scores(self, log_probs, value, actions):
+            return {name: y.to(kind) for name, y in super().scores(log_probs, value, actions).items()}
+
+    with pytest.raises(UnusableError, match=f"it computes in {str(kind)[6:]}.*audit it in float32"):
+        audit(Rounds())
+
+
 def test_no_checks_are_no_audit():
     with pytest.raises(SettingsError, match="no check is named"):
         assert_sound(NeverResets(), checks=[])

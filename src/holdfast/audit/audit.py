@@ -220,6 +220,7 @@ def _opened(subject: Subject, seed: int, declared: frozenset[str]) -> tuple[Exam
             for B in (3, 5):
                 examination.probe.check_state(subject.initial_state(B), B, "initial_state")
             examination.probe.check_forms_agree()
+            examination.probe.check_precision()
         return examination, wake(examination.probe)
     except UnusableError:
         raise

@@ -94,9 +94,7 @@ def map_of_changes(probe: Probe, form: str) -> DependencyMap:
     T, B = script.first.shape
     actions = probe.run(form, script).outputs.get(ACTIONS) if form == SEQUENCE else None
     usual = probe.run(form, script, actions)
-    # Actions count where the same random numbers draw them again; a policy may have a generator of its own.
-    again = probe.run(form, script, actions).outputs
-    drawn = not differences(usual.outputs, again, actions_too=True).any()
+    drawn = probe.actions_repeat
     other = probe.any_state(B)
     size = torch.full((T + 1, B, T, B), float("nan"), dtype=torch.float64)
     for b in range(B):

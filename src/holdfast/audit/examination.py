@@ -22,8 +22,6 @@ class Examination:
         self.subject = subject
         self.declared = subject.declared if declared is None else declared
         self.probe = Probe(subject, seed)
-        inside = subject.module.modules() if subject.module is not None else ()
-        self._modes = [(module, module.training) for module in inside]
         self.maps: dict[tuple[str, str], DependencyMap] = {}  # those drawn so far: by (changes or gradients, form)
 
     @torch.no_grad()
@@ -109,14 +107,6 @@ class Examination:
 
     @cached_property
     @torch.no_grad()
-    def actions_repeat(self) -> bool:
-        """Whether the same random numbers draw the same actions: a policy may have a generator of its own."""
-        script = self.probe.script()
-        one, two = (self.probe.run(STEPPING, script).outputs for _ in range(2))
-        return not differences(one, two, actions_too=True).any()
-
-    @cached_property
-    @torch.no_grad()
     def actions_feed_back(self) -> bool:
         """Whether the policy remembers what it drew: after another action its outputs are others, and until then not."""
         script = self.probe.script()
@@ -124,7 +114,16 @@ class Examination:
         if ACTIONS not in one:
             return False
         apart, alike = differences(one, two), until_actions_differ(one, two)
-        return bool((apart > SAME).any()) and not bool((apart[alike] > SAME).any())
+        if not (apart > SAME).any() or (apart[alike] > SAME).any():
+            return False
+        return bool(alike[1:].any()) or self._equal_actions_give_the_same(script, one[ACTIONS])
+
+    def _equal_actions_give_the_same(self, script: Script, actions: Tensor) -> bool:
+        """For real actions, of which no two are ever alike: without a sequence to show it, noise could be mistaken for them."""
+        if SEQUENCE not in self.probe.forms:
+            return False
+        one, two = (self.probe.run(SEQUENCE, script, actions, draw=draw).outputs for draw in (1, 2))
+        return float(differences(one, two).max()) <= SAME
 
     def apart_whatever_was_drawn(self, a: Outputs, b: Outputs) -> float:
         """How far two runs are apart whose actions were drawn from other random numbers."""
@@ -140,11 +139,6 @@ class Examination:
         nudged = tuple(leaf * (1 + 1e-6) if leaf.is_floating_point() or leaf.is_complex() else leaf for leaf in state)
         one, other = (self.probe.run(STEPPING, replace(tail, start=start)).outputs for start in (state, nudged))
         return float(differences(one, other).max())
-
-    def restore_modes(self) -> None:
-        """Every module in the mode it came in: some may be frozen in evaluation mode on purpose."""
-        for module, training in self._modes:
-            module.training = training
 
     @property
     def learning_resets(self) -> bool:
@@ -177,11 +171,6 @@ class Examination:
             return
         size, output, source = found.largest(cells)
         tally.still(form, size, f"{form}: {output} moved by {size:.2g} when {source} changed")
-
-    def something_moves(self, tally: Tally, form: str, cells: Tensor, said: str) -> None:
-        """Some of these cells must have moved."""
-        size, _, _ = self.changes(form).largest(cells)
-        tally.moves(form, size, f"{form}: {said} (largest movement {size:.1e})")
 
     def no_gradient(self, tally: Tally, form: str, cells: Tensor, said: str = "") -> None:
         """None of these cells of the map of gradients may have one, and those that may have to be numbers."""

@@ -32,20 +32,21 @@ def kept_size(subject: Subject) -> int:
 
 def weights_of(probe: Probe) -> dict[str, Tensor]:
     """Parameters and buffers, without those buffers that only hold memory: they are what set_memory changes."""
-    module = probe.subject.module
-    if module is None:
-        raise NotOfferedError("it does not say where its weights are")
-
-    def copies() -> dict[str, Tensor]:
-        return {name: x.detach().clone() for name, x in (*module.named_parameters(), *module.named_buffers())}
-
     states = [probe.any_state(4) for _ in range(2)]  # two: a counter may be what it was in one
-    weights = copies()
+    weights = copies_of_tensors(probe.subject.module)
     with suppress(NotOfferedError):
         for state in states:
             probe.subject.set_memory(state)
-            weights = {name: x for name, x in copies().items() if name in weights and torch.equal(x, weights[name])}
+            now = copies_of_tensors(probe.subject.module)
+            weights = {name: x for name, x in now.items() if name in weights and torch.equal(x, weights[name])}
     return weights
+
+
+def copies_of_tensors(module: nn.Module | None) -> dict[str, Tensor]:
+    """Parameters and buffers by name."""
+    if module is None:
+        raise NotOfferedError("it does not say where its weights are")
+    return {name: x.detach().clone() for name, x in (*module.named_parameters(), *module.named_buffers())}
 
 
 def _things_in(thing: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:

@@ -8,7 +8,7 @@ from itertools import count
 import torch
 from torch import Tensor
 
-from holdfast.audit.compare import check_outputs, exact, pair, stacked
+from holdfast.audit.compare import check_outputs, differences, exact, pair, stacked
 from holdfast.audit.failing import UnusableError
 from holdfast.audit.script import (
     ACTING,
@@ -141,10 +141,23 @@ class Probe:
                 self.run(call, script)
             except NotOfferedError:
                 continue
-            except Exception:  # offered, and broken, as the first check that asks for it will find
+            except (Exception, SystemExit):  # offered, and broken, as the first check that asks for it will find
                 pass
             calls.append(call)
         return calls
+
+    @cached_property
+    @torch.no_grad()
+    def actions_repeat(self) -> bool:
+        """Whether the same random numbers draw the same actions, however many slots saw something else.
+
+        Not if a policy has a generator of its own, nor if how many numbers a draw takes depends on what is drawn from.
+        """
+        script, other = self.script(), self.script()
+        self.run(STEPPING, other)
+        left = torch.get_rng_state()
+        one, two = (self.run(STEPPING, script).outputs for _ in range(2))
+        return left.equal(torch.get_rng_state()) and not differences(one, two, actions_too=True).any()
 
     @property
     def not_scored(self) -> tuple[str, ...]:
@@ -157,6 +170,14 @@ class Probe:
         if self.not_scored and set(self.not_scored) == set(self._names[STEPPING]):
             one, other = (", ".join(self._names[form]) for form in (STEPPING, SEQUENCE))
             raise UnusableError(f"step puts out {one}, and sequence {other}: give the same things the same names.")
+
+    def check_precision(self) -> None:
+        """Refuses a subject whose rounding would be taken for bugs."""
+        trace = self.run(STEPPING, self.script(blank=True))
+        for kind in {x.dtype for x in (*trace.outputs.values(), *trace.final)} & {torch.float16, torch.bfloat16}:
+            raise UnusableError(
+                f"it computes in {str(kind)[6:]}, whose rounding is as large as bugs are: audit it in float32."
+            )
 
     @property
     def pure_forms(self) -> list[str]:
@@ -175,8 +196,8 @@ class Probe:
         The policy is handed copies, so that one that writes into them spoils nothing of what is shown next.
         """
         learns = form in (SEQUENCE, SCORING)
-        if learns and actions is None:
-            actions = self.run(STEPPING, script).outputs.get(ACTIONS)
+        if learns:
+            actions = self.run(STEPPING, script).outputs.get(ACTIONS) if actions is None else actions
             actions = None if actions is None else actions.detach()
         seed_draws(self.seed * 1000 + draw)
         shown = script.copy() if copies else script

@@ -6,7 +6,7 @@ are drawn anew and larger, until it does. Whoever wakes a policy puts its weight
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
@@ -29,18 +29,45 @@ def left_as_it_was(subject: Subject) -> Iterator[None]:
     """Afterwards weights, statistics, modes and the memory that the policy keeps are what they were."""
     modules = [] if subject.module is None else list(subject.module.modules())
     tensors = [(x, x.detach().clone()) for module in modules for x in _own_tensors(module)]
-    modes = [(module, module.training) for module in modules]
+    buffers = [(module, dict(module._buffers)) for module in modules]  # a policy may put others in their place
     memory = None
     with suppress(Exception):  # it keeps none, or cannot say; what is wrong with that, checks will find
         memory = tuple(leaf.detach().clone() for leaf in subject.get_memory())
     try:
-        yield
+        with modes_kept(subject.module):
+            yield
     finally:
         with suppress(Exception):
             subject.set_memory(memory) if memory else subject.reset_memory()
+        for module, own in buffers:
+            module._buffers.clear()
+            module._buffers.update(own)
         put_back(tensors)
-        for module, training in modes:
-            module.training = training
+
+
+@contextmanager
+def modes_kept(module: nn.Module | None) -> Iterator[None]:
+    """Afterwards every module is in the mode it came in: some may be frozen in evaluation mode on purpose."""
+    modes = [] if module is None else [(part, part.training) for part in module.modules()]
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+@contextmanager
+def moved(weights: Sequence[nn.Parameter], generator: torch.Generator) -> Iterator[None]:
+    """These weights a little off, as after an update; not so far that one changes its sign and is no deviation any more."""
+    own = [(weight, weight.detach().clone()) for weight in weights]
+    try:
+        with torch.no_grad():
+            for weight, kept in own:
+                noise = torch.randn(kept.shape, generator=generator).to(kept).clamp(-3, 3)
+                weight.add_(0.1 * kept.abs().clamp(0.01, 1.0) * noise)
+        yield
+    finally:
+        put_back(own)
 
 
 @torch.no_grad()
@@ -81,7 +108,8 @@ def wake(probe: Probe) -> str:
     else:
         said = (
             "weight matrices were drawn larger for the time of the audit, which is nothing against the policy: with its own "
-            f"an observation moved {name} by {before[name]:.1e}, too little to see a leak by; with these by {quietest:.1e} or more"
+            f"an observation moved {name} by {before[name]:.1e}, too little to see a leak by; with these "
+            + (f"by {quietest:.1e} or more" if after else "it moves nothing, either")
         )
     return said if quietest >= LOUD else f"{said}. That is little still: a leak a thousand times smaller would not show"
 

@@ -7,6 +7,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NoReturn
 
 from holdfast.cli.failures import BAD_SETTINGS, error_as_json
@@ -46,8 +47,9 @@ def supervised(command: Callable[[], None], as_json: bool = False) -> NoReturn:
 def leave(code: int) -> NoReturn:
     """End this process now, whatever threads are still running, as a child that knows what it does."""
     for stream in (sys.stdout, sys.stderr, sys.__stdout__):
-        if stream is not None:
-            stream.flush()
+        with suppress(OSError, ValueError):  # nobody reads it any more
+            if stream is not None:
+                stream.flush()
     for pipe in _said:
         os.write(pipe, DONE)
     os._exit(code)

@@ -1,6 +1,6 @@
 """The checks: one function per promise, grouped by what they are about."""
 
-from holdfast.audit.checks import episodes, gradients, learning, looking, memory, remembering, slots, time
+from holdfast.audit.checks import episodes, gradients, learning, looking, memory, remembering, slots, time, weights
 from holdfast.audit.findings import Check
 
 CHECKS: tuple[Check, ...] = (
@@ -10,6 +10,7 @@ CHECKS: tuple[Check, ...] = (
     *time.CHECKS,
     *gradients.CHECKS,
     *learning.CHECKS,
+    *weights.CHECKS,
     *memory.CHECKS,
     *looking.CHECKS,
 )

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.audit.checks.register import Register
-from holdfast.audit.compare import differences
+from holdfast.audit.compare import differences, of_the_policy
 from holdfast.audit.dependence import projected
 from holdfast.audit.examination import Examination
 from holdfast.audit.findings import SAME, Tally
 from holdfast.audit.script import AWKWARD_ENDS, LONG, MANY, SEQUENCE, STEPPING, TOO_WILD, Script
 from holdfast.audit.subject import ACROSS_EPISODES, ACTIONS, NotOfferedError, Outputs
+from holdfast.audit.waking import moved
 
 CHECKS = Register()
 # Steps at which gradients are looked for: memory is cut into chunks of 8, 16, 32.
@@ -46,11 +47,11 @@ def gradients_flow_within_an_episode(e: Examination, tally: Tally) -> None:
     """Whatever memory carries to a later output, learning has a gradient by."""
     e.has_state()
     form = SEQUENCE if SEQUENCE in e.probe.forms else STEPPING  # acting may well be detached from step to step
-    numbers, moved, gradients = e.reach_of_the_start(form, REACH)
-    if not (moved > SAME).any():
+    numbers, sizes, gradients = e.reach_of_the_start(form, REACH)
+    if not (sizes > SAME).any():
         raise NotOfferedError("no output moves with a tensor of the start state that could have a gradient")
     before = 0.0
-    for t, size, gradient in zip(REACH, moved.amax(0), gradients.amax(0), strict=True):
+    for t, size, gradient in zip(REACH, sizes.amax(0), gradients.amax(0), strict=True):
         said = f"{form}: outputs of step {t} move by {size:.2g} with the start state, and have no gradient by it"
         tally.holds(form, not (size > SAME and gradient == 0), said)
         said = (
@@ -58,7 +59,7 @@ def gradients_flow_within_an_episode(e: Examination, tally: Tally) -> None:
         )
         tally.holds(form, bool(gradient.isfinite()) or not before < EXPLODING, said)
         before = float(gradient)
-    for i, size, gradient in zip(numbers, moved.amax(1), gradients.amax(1), strict=True):
+    for i, size, gradient in zip(numbers, sizes.amax(1), gradients.amax(1), strict=True):
         said = f"{form}: outputs have no gradient by tensor {i} of the start state"
         tally.holds(form, not (size > SAME and gradient == 0), said)
     _observations_are_carried(e, tally, form)
@@ -102,7 +103,7 @@ def _any_observation_is_carried(e: Examination, form: str) -> bool:
     excused_by=("truncated_gradients",),
 )
 def sequences_have_the_gradients_of_steps(e: Examination, tally: Tally) -> None:
-    """Gradients back through a sequence are those back through as many single steps."""
+    """Gradients of the policy back through a sequence are those back through as many single steps."""
     e.has_state()
     e.probe.needs(SEQUENCE)
     if STEPPING not in e.forms_with_gradients():
@@ -135,10 +136,19 @@ def _compare_gradients(e: Examination, tally: Tally, script: Script, limit: floa
         if ACTIONS in stepped and stepped[ACTIONS].requires_grad:
             raise NotOfferedError("its actions are drawn with a gradient, which scoring them has not")
         whole = e.probe.run(SEQUENCE, script, stepped.get(ACTIONS)).outputs
-    names = [name for name in _of_the_policy(whole) if name in stepped]
-    names = [name for name in names if whole[name].requires_grad and stepped[name].requires_grad]
-    one, other = (
-        torch.autograd.grad(projected({name: y[name] for name in names}).sum(), [*sources.values()], allow_unused=True)
+    shared = {
+        name: y for name, y in whole.items() if name in stepped and stepped[name].requires_grad and y.requires_grad
+    }
+    names = _taught_by(shared)
+    if not names:
+        raise NotOfferedError("single steps and sequences put out nothing in common that has a gradient")
+    one, other = (  # a learned start state is behind both
+        torch.autograd.grad(
+            projected({name: y[name] for name in names}).sum(),
+            [*sources.values()],
+            retain_graph=True,
+            allow_unused=True,
+        )
         for y in (stepped, whole)
     )
     zeros = [torch.zeros_like(x) for x in sources.values()]
@@ -168,13 +178,13 @@ def learning_has_gradients(e: Examination, tally: Tally) -> None:
     with torch.no_grad():
         elsewhere = e.probe.run(SEQUENCE, other, actions).outputs
     for name in _learned_from(outputs):
-        moved = float(differences(outputs, elsewhere, (name,)).max())
-        said = f"{SEQUENCE}: {name} moves by {moved:.2g} with observations and start state, and has no gradient"
-        tally.holds(SEQUENCE, outputs[name].requires_grad or moved <= SAME, said)
+        size = float(differences(outputs, elsewhere, (name,)).max())
+        said = f"{SEQUENCE}: {name} moves by {size:.2g} with observations and start state, and has no gradient"
+        tally.holds(SEQUENCE, outputs[name].requires_grad or size <= SAME, said)
     if e.subject.module is None:
         tally.remark = "by which weights was not looked at, because it does not say where they are"
         return
-    policy = {name: outputs[name] for name in _of_the_policy(outputs) if outputs[name].requires_grad}
+    policy = {name: outputs[name] for name in _taught_by(outputs) if outputs[name].requires_grad}
     if not policy:
         return  # said above
     weights = {name: x for name, x in e.subject.module.named_parameters() if x.requires_grad}
@@ -194,22 +204,12 @@ def _learned_from(outputs: Outputs) -> list[str]:
     return [name for name in outputs if name != ACTIONS and (name in names or "log_prob" not in outputs)]
 
 
-def _of_the_policy(outputs: Outputs) -> list[str]:
+def _taught_by(outputs: Outputs) -> tuple[str, ...]:
     """Names of what the policy is learned by. Values are not: they may well be read off memory without teaching it."""
-    return (
-        ["log_prob"]
-        if "log_prob" in outputs
-        else [name for name in outputs if name not in (ACTIONS, "value", "entropy")]
-    )
+    return ("log_prob",) if "log_prob" in outputs else of_the_policy(outputs)
 
 
 def _moves(e: Examination, script: Script, actions: Tensor | None, usual: Outputs, weight: nn.Parameter) -> bool:
     """Whether these outputs answer to this weight."""
-    kept = weight.detach().clone()
-    with torch.no_grad():
-        try:
-            weight.add_(torch.randn(weight.shape, generator=e.probe.generator).to(weight) * 0.1)
-            moved = e.probe.run(SEQUENCE, script, actions).outputs
-        finally:
-            weight.copy_(kept)
-    return float(differences(usual, moved).max()) > SAME
+    with torch.no_grad(), moved([weight], e.probe.generator):
+        return float(differences(usual, e.probe.run(SEQUENCE, script, actions).outputs).max()) > SAME

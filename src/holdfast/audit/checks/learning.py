@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import torch
-from torch import nn
 
 from holdfast.audit.checks.register import Register
 from holdfast.audit.compare import differences
 from holdfast.audit.examination import Examination
-from holdfast.audit.findings import SAME, Tally
-from holdfast.audit.holdings import kept_tensors, weights_of
+from holdfast.audit.findings import Tally
+from holdfast.audit.holdings import kept_tensors
 from holdfast.audit.script import ACTING, AWKWARD_ENDS, SCORING, SEQUENCE, STEPPING, Script, Trace
 from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, copied
-from holdfast.audit.waking import put_back
+from holdfast.audit.waking import modes_kept
 
 CHECKS = Register()
 
@@ -133,67 +131,6 @@ def learning_leaves_memory_alone(e: Examination, tally: Tally) -> None:
 
 
 @CHECKS(
-    cost="The policy that learns is not the one that acted: statistics moved in between, so ratios are not 1.",
-    mend="Move running statistics between batches only, never in forward.",
-    quick=True,
-    root=2,
-)
-def calls_change_no_weights(e: Examination, tally: Tally) -> None:
-    """No call, to act, to score or to look, changes weights or running statistics."""
-    with torch.no_grad():
-        for call in e.probe.calls:
-            script = e.probe.script(ends=AWKWARD_ENDS)
-            actions = e.probe.run(STEPPING, script).outputs.get(ACTIONS)
-            kept = weights_of(e.probe)
-            e.probe.run(call, script, actions)
-            now = weights_of(e.probe)
-            moved = [name for name, x in kept.items() if name not in now or not torch.equal(now[name], x)]
-            tally.holds(call, not moved, f"{call}: changed {', '.join(moved[:3])} of the policy")
-
-
-@CHECKS(
-    cost="Updates reach part of what acts or learns only: the two drift apart with every update, and nothing before the first shows it.",
-    mend="Compute from the weights in every call. Look for copies, caches and compiled or scripted forms that were made once.",
-    look_at="sequence",
-)
-def new_weights_are_used(e: Examination, tally: Tally) -> None:
-    """After an update every form goes by the new weights, and they still agree."""
-    module = e.subject.module
-    if module is None:
-        raise NotOfferedError("it does not say where its weights are")
-    script = e.probe.script(ends=AWKWARD_ENDS if e.learning_resets else {}, blank=True)
-    before, after = _by_form(e, script), _by_form(e, script, [*module.parameters()])
-    for form in e.probe.forms:
-        size = float(differences(before[form], after[form]).max())
-        tally.moves(form, size, f"{form}: other weights change nothing ({size:.1e})")
-        if float(differences(before[STEPPING], before[form]).max()) <= SAME:
-            size = float(differences(after[STEPPING], after[form]).max())
-            said = f"{form}: once weights have moved, outputs are {size:.2g} away from those of single steps"
-            tally.still(form, size, said)
-            continue
-        for (
-            name,
-            weight,
-        ) in module.named_parameters():  # they never agreed: does one of them answer where the other does not?
-            one, other = (_by_form(e, script, [weight])[of] for of in (STEPPING, form))
-            sizes = [float(differences(a, b).max()) for a, b in ((before[STEPPING], one), (before[form], other))]
-            said = f"{form}: {name} moves outputs by {sizes[1]:.2g}, and those of single steps by {sizes[0]:.2g}"
-            tally.holds(form, not (max(sizes) > SAME and min(sizes) == 0), said)
-
-
-def _by_form(e: Examination, script: Script, moved: Sequence[nn.Parameter] = ()) -> dict[str, Outputs]:
-    """What each form puts out while these weights are others."""
-    own = [(weight, weight.detach().clone()) for weight in moved]
-    with torch.no_grad():
-        try:
-            for weight, kept in own:
-                weight.add_(torch.randn(kept.shape, generator=e.probe.generator).to(kept) * 0.1)
-            return {form: e.probe.run(form, script).outputs for form in e.probe.forms}
-        finally:
-            put_back(own)
-
-
-@CHECKS(
     cost="Two equal calls differ: parity is lost, and so is every comparison. What other checks found may be its echo.",
     mend="Look for what is kept on the policy itself from call to call (self.last = ...) and belongs into the state; for dropout, "
     "noise and samples drawn in forward. What is drawn has to be put out as `actions`, and its log-prob as `log_prob`.",
@@ -247,15 +184,12 @@ def both_modes_agree(e: Examination, tally: Tally) -> None:
     module = e.subject.module
     if module is None:
         raise NotOfferedError("it does not say where its weights are")
-    with torch.no_grad():
-        try:
-            for form in e.probe.pure_forms:
-                script = e.probe.script(ends=AWKWARD_ENDS)
-                actions = e.probe.run(STEPPING, script).outputs.get(ACTIONS)
-                module.train()
-                training = e.probe.run(form, script, actions, draw=1).outputs
-                module.eval()
-                size = float(differences(training, e.probe.run(form, script, actions, draw=1).outputs).max())
-                tally.still(form, size, f"{form}: outputs in train() and eval() are {size:.2g} apart")
-        finally:
-            e.restore_modes()
+    with torch.no_grad(), modes_kept(module):
+        for form in e.probe.pure_forms:
+            script = e.probe.script(ends=AWKWARD_ENDS)
+            actions = e.probe.run(STEPPING, script).outputs.get(ACTIONS)
+            module.train()
+            training = e.probe.run(form, script, actions, draw=1).outputs
+            module.eval()
+            size = float(differences(training, e.probe.run(form, script, actions, draw=1).outputs).max())
+            tally.still(form, size, f"{form}: outputs in train() and eval() are {size:.2g} apart")

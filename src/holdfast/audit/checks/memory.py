@@ -7,12 +7,10 @@ import torch
 from holdfast.audit.checks.register import Register
 from holdfast.audit.compare import differences, state_differences
 from holdfast.audit.examination import Examination
-from holdfast.audit.failing import UnusableError
 from holdfast.audit.findings import Tally
 from holdfast.audit.holdings import kept_size, kept_tensors
-from holdfast.audit.probe import Probe
 from holdfast.audit.script import ACTING, STEPPING, arriving
-from holdfast.audit.subject import NotOfferedError, Outputs, copied
+from holdfast.audit.subject import Outputs, copied
 
 CHECKS = Register()
 
@@ -196,40 +194,3 @@ def single_slots_are_cleared(e: Examination, tally: Tally) -> None:
             blank = e.probe.rows(e.subject.initial_state(4), cleared)
             left = float(state_differences(blank, e.probe.rows(now, cleared), e.subject.slot_axis).max())
             tally.still(ACTING, left, f"clearing slots {cleared} left {left:.2g} of their memory")
-
-
-@CHECKS(
-    cost="A checkpoint only loads with the number of environments it was trained with.",
-    mend="Keep memory out of buffers and parameters (or register it with persistent=False).",
-    look_at="rebuild",
-)
-def weights_load_with_other_slots(e: Examination, tally: Tally) -> None:
-    """Weights saved after acting with some slots load into a policy that acts with more, and act the same."""
-    if e.subject.module is None:
-        raise NotOfferedError("it does not say where its weights are")
-    other = e.subject.rebuild()
-    if other.module is None:
-        raise UnusableError("rebuild gave a subject without module.")
-    with torch.no_grad():
-        script = e.probe.script(T=2, B=5, blank=True)
-        if ACTING in e.probe.forms:
-            _act(e, 2, B=3)
-            other.set_memory(other.initial_state(5))
-            other.act(script.obs[0], script.first[0], script.first[0], torch.arange(5))
-        saved = {name: x.clone() for name, x in e.subject.module.state_dict().items()}
-        try:
-            other.module.load_state_dict(saved)
-        except RuntimeError as error:
-            tally.holds(STEPPING, False, f"weights saved with 3 slots do not load with 5: {_short(error)}")
-            return
-        mine = e.probe.run(STEPPING, script)
-        theirs = Probe(other, e.probe.seed).run(STEPPING, script)
-        size = float(differences(mine.outputs, theirs.outputs).max())
-        tally.still(
-            STEPPING, size, f"after loading, outputs are {size:.2g} away from those of the policy that was saved"
-        )
-
-
-def _short(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[-1].strip()[:160]

@@ -51,7 +51,8 @@ def every_observation_is_seen(e: Examination, tally: Tally) -> None:
         groups |= {"that opens an episode": found.first & ~inside, "that opens an episode inside": inside}
         for which, cells in groups.items():  # [T, B]; not each by itself: one may be too small to change a maximum
             chosen = own & torch.cat([torch.zeros_like(cells[:1]), cells])[:, :, None, None]
-            e.something_moves(tally, form, chosen, f"no observation {which} changes anything there")
+            size, _, _ = found.largest(chosen)
+            tally.moves(form, size, f"{form}: no observation {which} changes anything there ({size:.1e})")
         with torch.no_grad():
             script = e.probe.script(T=1, B=MANY)
             if "value" in e.probe.run(form, script).outputs:
@@ -126,11 +127,15 @@ def _answer_to_state(e: Examination, form: str, i: int | None = None) -> float:
 def _farthest(
     e: Examination, form: str, script: Script, other: Script, names: tuple[str, ...], since: int = 0
 ) -> float:
-    """How far outputs of these names, all if none is named, from this step on move from one script to the other."""
+    """How far outputs of these names, or else what actions are drawn by, from this step on move from one script to the other."""
     usual = e.probe.run(form, script).outputs
     outputs = e.probe.run(form, other, usual.get(ACTIONS)).outputs
-    named = names or (*of_the_policy(usual), ACTIONS)
-    return float(differences(usual, outputs, named, actions_too=e.actions_repeat)[since:].max())
+    repeats = e.probe.actions_repeat
+    if not names and (
+        repeats or of_the_policy(usual) != ("log_prob",)
+    ):  # if not, values have to do: it is of other actions
+        names = (*of_the_policy(usual), ACTIONS)
+    return float(differences(usual, outputs, names, actions_too=repeats)[since:].max())
 
 
 def _carried(e: Examination, form: str, opens: bool) -> float:
