@@ -144,6 +144,20 @@ class DrawsRealNumbers(Sound):
         return {"log_prob": self.distribution(log_probs).log_prob(actions).sum(-1), "value": value}
 
 
+class Squashes(DrawsRealNumbers):
+    """Actions go through tanh. Learning takes that back, which blows the rounding of what was stored up."""
+
+    def step(self, obs, state, first):
+        y, state = self.advance(self.encode(obs), state, first)
+        mean, value = self.heads(y)
+        drawn = self.distribution(mean).sample()
+        return {"actions": torch.tanh(drawn), **self.scores(mean, value, drawn)}, state
+
+    def sequence(self, obs, state, first, actions):
+        drawn = torch.atanh(actions.clamp(-1 + 1e-6, 1 - 1e-6))
+        return super().sequence(obs, state, first, drawn)
+
+
 class DrawsByRejection(DrawsRealNumbers):
     """How many random numbers a slot takes depends on what it draws from, and so does what is left for the next slot."""
 
@@ -295,6 +309,7 @@ class PutsOutProbabilities(Sound):
         RemembersTheLargestOfAll,
         DrawsRealNumbers,
         DrawsByRejection,
+        Squashes,
         RemembersWhatItDid,
         ChoosesHard,
         WaitsForACue,

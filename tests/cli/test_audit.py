@@ -125,7 +125,7 @@ def test_what_belongs_to_the_verdict_is_on_the_page_too(tmp_path, capsys):
     file.write_text(STEPS_ONLY)
     run(f"{file}:subject", "--html", str(page))
     out = capsys.readouterr().out
-    for said in ("It was not seen learning", "Note: an observation moves logits by"):
+    for said in ("It has no form for sequences", "Note: an observation moves logits by"):
         assert said in out
         assert said in page.read_text()
 
@@ -291,9 +291,11 @@ def test_one_that_takes_for_ever_is_given_up_on_and_told_where_it_was(file, tmp_
 
 
 PRINTS = """
+import os
 from holdfast.audit.mutants import Sound
 
 print("imported")
+os.system("echo from another process")
 
 class Prints(Sound):
     def step(self, obs, state, first):
@@ -302,12 +304,13 @@ class Prints(Sound):
 """
 
 
-def test_what_a_policy_prints_does_not_spoil_the_json(tmp_path, capsys):
+def test_what_a_policy_prints_does_not_spoil_the_json(tmp_path, capfd):
     (tmp_path / "prints.py").write_text(PRINTS)
     run(f"{tmp_path / 'prints.py'}:Prints", *ONE, "--json")
-    heard = capsys.readouterr()
+    heard = capfd.readouterr()
     assert json.loads(heard.out)["sound"] is True
     assert "a step" in heard.err
+    assert "from another process" in heard.err
 
 
 def test_what_cannot_be_audited_is_said_in_json_too(capsys):

@@ -76,7 +76,7 @@ class Report:
         """Sentences that belong to the verdict, if any do, besides what is declared."""
         remarks = []
         if SEQUENCE not in self.calls:
-            remarks.append("It was not seen learning: it has no form for sequences.")
+            remarks.append("It has no form for sequences, so learning could not be compared with acting.")
         if not_needed := self._not_needed():
             remarks.append(
                 f"Declared, and not needed: {', '.join(not_needed)}. It would hide such a bug, should one come."

@@ -131,6 +131,17 @@ class Examination:
         return float((apart[until_actions_differ(a, b)] if self.actions_feed_back else apart).max())
 
     @torch.no_grad()
+    def rounding_of_actions(self, script: Script, actions: Tensor | None) -> float:
+        """How far scores move with real actions that are rounded otherwise: to take a squash back blows that up."""
+        if actions is None or not actions.is_floating_point():
+            return 0.0
+        one, other = (
+            {name: y for name, y in self.probe.run(SEQUENCE, script, taken).outputs.items() if name != ACTIONS}
+            for taken in (actions, torch.nextafter(actions, torch.zeros_like(actions)))
+        )
+        return float(differences(one, other).max())
+
+    @torch.no_grad()
     def rounding_grows_to(self, script: Script) -> float:
         """How far a nudge of the size of rounding, early on, moves outputs by the end of an unbroken episode."""
         calm = script.with_first(torch.zeros_like(script.first))

@@ -111,7 +111,7 @@ def _refuse_module(found: Any, it_is: str) -> None:
     if issubclass(kind, nn.Module):
         raise SettingsError(
             f"{it_is} an nn.Module and no policy the auditor knows. Write a function that returns it in an adapter,\n"
-            "such as BareRecurrent or StepFunction: docs/audit.md shows how."
+            "such as BareRecurrent or StepFunction: docs/audit.md shows how. Or subclass holdfast.policies.LSTMWrapper."
         )
 
 

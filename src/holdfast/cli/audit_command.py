@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import traceback
@@ -44,7 +45,7 @@ def audit_target(
     place = Place()
     show = sys.stderr.isatty() and not as_json
     # Whatever the policy prints must not get into the report.
-    with giving_up_after(time_limit, place, CLEAR if show else "", as_json), redirect_stdout(sys.stderr):
+    with giving_up_after(time_limit, place, CLEAR if show else "", as_json), turned_aside():
         from holdfast.audit import audit
         from holdfast.audit.audit import check_declared, chosen_checks
         from holdfast.audit.target import find_subject, saying_which
@@ -76,19 +77,33 @@ def audit_target(
 
 
 @contextmanager
+def turned_aside() -> Iterator[None]:
+    """What is printed, by Python, by compiled code or by another process, goes to stderr."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+@contextmanager
 def giving_up_after(seconds: float, place: Place, clear: str, as_json: bool) -> Iterator[None]:
     """Ends the process if this takes too long: code of a user's own may never come back, and cannot be interrupted.
 
     clear: what takes the progress shown so far off the line.
     """
-    watched = threading.get_ident()
+    watched, report_to = threading.get_ident(), os.dup(1)  # what is printed meanwhile goes elsewhere
 
     def give_up() -> None:
         stack = [*traceback.walk_stack(sys._current_frames()[watched])]
         said = f"not done after {seconds:g} s: gave up in {place.doing}{place_in(reversed(stack))}."
         print(f"{clear}{said} --time-limit sets how long to wait.", file=sys.stderr)
         if as_json:
-            print(error_as_json(said), file=sys.__stdout__)  # sys.stdout is turned aside
+            os.write(report_to, error_as_json(said).encode() + b"\n")
         leave(BAD_SETTINGS)
 
     timer = threading.Timer(seconds, give_up)
@@ -98,3 +113,4 @@ def giving_up_after(seconds: float, place: Place, clear: str, as_json: bool) -> 
         yield
     finally:
         timer.cancel()
+        os.close(report_to)

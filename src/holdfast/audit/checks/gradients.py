@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -112,17 +113,31 @@ def sequences_have_the_gradients_of_steps(e: Examination, tally: Tally) -> None:
     through_time[:, :, 0] = False
     if not e.gradients(STEPPING).largest(through_time)[0]:
         raise NotOfferedError("its single steps hand on their state without a gradient")
-    short = e.probe.script(ends=AWKWARD_ENDS if e.learning_resets else {}, blank=True)
-    _compare_gradients(e, tally, short, SAME_GRADIENT)
-    long = e.probe.script(T=LONG, B=2, blank=True)
-    limit = SAME_GRADIENT + 100 * e.rounding_grows_to(long)
+    ends = AWKWARD_ENDS if e.learning_resets else {}
+    _compare_gradients(e, tally, lambda: e.probe.script(ends=ends, blank=True), SAME_GRADIENT)
+    limit = SAME_GRADIENT + 100 * e.rounding_grows_to(e.probe.script(T=LONG, B=2, blank=True))
     if limit < TOO_WILD:
-        _compare_gradients(e, tally, long, limit)
+        _compare_gradients(e, tally, lambda: e.probe.script(T=LONG, B=2, blank=True), limit)
     else:
         tally.remark = f"{LONG} steps could not be compared: rounding alone grows too far in them"
 
 
-def _compare_gradients(e: Examination, tally: Tally, script: Script, limit: float) -> None:
+def _compare_gradients(e: Examination, tally: Tally, script: Callable[[], Script], limit: float) -> None:
+    """With up to three scripts: a unit at the very edge of a ReLU rounds to either side of it, and that is no bug."""
+    shown = script()
+    apart = _gradients_apart(e, shown)
+    for _ in range(2):
+        if max(apart.values()) > limit:
+            shown = script()
+            apart = _gradients_apart(e, shown)
+    T, B = shown.first.shape
+    for name, size in apart.items():
+        said = f"{T} steps of {B} slots at once have a gradient by {name} that is {size:.2g} of it away from that of single steps"
+        tally.still(SEQUENCE, size, f"{SEQUENCE}: {said}", limit)
+
+
+def _gradients_apart(e: Examination, script: Script) -> dict[str, float]:
+    """By weight: how far its gradient through a sequence is from that through single steps, next to its size."""
     module = e.subject.module
     weights = module.named_parameters() if module is not None else ()
     sources: dict[str, Tensor] = {name: x for name, x in weights if x.requires_grad}
@@ -154,11 +169,10 @@ def _compare_gradients(e: Examination, tally: Tally, script: Script, limit: floa
     zeros = [torch.zeros_like(x) for x in sources.values()]
     pairs = [(z if g is None else g, z if h is None else h) for z, g, h in zip(zeros, one, other, strict=True)]
     most = max(float(g.abs().max()) for g, _ in pairs)
-    T, B = script.first.shape
-    for name, (g, h) in zip(sources, pairs, strict=True):
-        size = float((g - h).abs().max()) / max(float(g.abs().max()), 1e-2 * most, 1e-30)
-        said = f"{T} steps of {B} slots at once have a gradient by {name} that is {size:.2g} of it away from that of single steps"
-        tally.still(SEQUENCE, size, f"{SEQUENCE}: {said}", limit)
+    return {
+        name: float((g - h).abs().max()) / max(float(g.abs().max()), 1e-2 * most, 1e-30)
+        for name, (g, h) in zip(sources, pairs, strict=True)
+    }
 
 
 @CHECKS(

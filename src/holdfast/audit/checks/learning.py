@@ -10,7 +10,7 @@ import torch
 from holdfast.audit.checks.register import Register
 from holdfast.audit.compare import differences
 from holdfast.audit.examination import Examination
-from holdfast.audit.findings import Tally
+from holdfast.audit.findings import SAME, Tally
 from holdfast.audit.holdings import kept_tensors
 from holdfast.audit.script import ACTING, AWKWARD_ENDS, SCORING, SEQUENCE, STEPPING, Script, Trace
 from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, copied
@@ -19,23 +19,25 @@ from holdfast.audit.waking import modes_kept
 CHECKS = Register()
 
 
-def _lived_and_scored(e: Examination) -> tuple[Trace, Trace]:
-    """A rollout with episode ends from a blank memory, and the same scored as learning does it."""
+def _lived_and_scored(e: Examination) -> tuple[Trace, Trace, float]:
+    """A rollout with episode ends from a blank memory, the same scored as learning does it, and how far apart they may be."""
     e.probe.needs(SEQUENCE)
     ends = AWKWARD_ENDS if e.learning_resets else {}
     script = e.probe.script(ends=ends, blank=True)
     lived = e.probe.run(ACTING if ACTING in e.probe.forms else STEPPING, script)
+    actions = lived.outputs.get(ACTIONS)
     with torch.enable_grad():  # learning's kernels, not acting's
-        return lived, e.probe.run(SEQUENCE, script, lived.outputs.get(ACTIONS))
+        scored = e.probe.run(SEQUENCE, script, actions)
+    return lived, scored, SAME + 10 * e.rounding_of_actions(script, actions)
 
 
 def _parity(e: Examination, tally: Tally, name: str) -> None:
     with torch.no_grad():
-        lived, scored = _lived_and_scored(e)
+        lived, scored, limit = _lived_and_scored(e)
         if name not in lived.outputs or name not in scored.outputs:
             raise NotOfferedError(f"acting and scoring do not both give {name}")
         size = float(differences(lived.outputs, scored.outputs, (name,)).max())
-        tally.still(SEQUENCE, size, f"{name} scored again is {size:.2g} away from what acting stored")
+        tally.still(SEQUENCE, size, f"{name} scored again is {size:.2g} away from what acting stored", limit)
 
 
 @CHECKS(
@@ -68,7 +70,7 @@ def values_replay(e: Examination, tally: Tally) -> None:
 def entropy_is_that_of_the_policy(e: Examination, tally: Tally) -> None:
     """The entropy that learning uses is the same one step at a time, and fits the log-probs."""
     with torch.no_grad():
-        lived, scored = _lived_and_scored(e)
+        lived, scored, _ = _lived_and_scored(e)
         entropy, all_log_probs = scored.outputs.get("entropy"), scored.outputs.get("full_log_probs")
         if entropy is None:
             raise NotOfferedError("scoring gives no entropy")

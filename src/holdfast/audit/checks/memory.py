@@ -180,7 +180,7 @@ def a_reset_memory_is_blank(e: Examination, tally: Tally) -> None:
     look_at="reset_slots",
 )
 def single_slots_are_cleared(e: Examination, tally: Tally) -> None:
-    """reset_env_memory clears the slots it names, and no others."""
+    """Clearing single slots (reset_slots, reset_env_memory) clears those that are named, and no others."""
     e.has_state()
     e.probe.needs(ACTING)
     with torch.no_grad():

@@ -79,6 +79,7 @@ def _compare_one(e: Examination, tally: Tally, script: Script, limit: float) -> 
     apart = differences(stepped.outputs, whole.outputs)
     size, t, b = float(apart.max()), int(apart.argmax()) // B, int(apart.argmax()) % B
     said = f"{T} steps of {B} slots at once are {size:.2g} away from single steps (slot {b}, step {t})"
+    limit += 10 * e.rounding_of_actions(script, stepped.outputs.get(ACTIONS))
     tally.still(SEQUENCE, size, f"{SEQUENCE}: {said}", limit)
 
 
@@ -153,8 +154,9 @@ def the_start_state_is_the_right_one(e: Examination, tally: Tally) -> None:
             else:
                 recorded = e.probe.run(STEPPING, before).final
                 acted = e.probe.run(STEPPING, replace(after, start=recorded))
-            scored = e.probe.run(SEQUENCE, replace(after, start=recorded), acted.outputs.get(ACTIONS))
+            replayed, actions = replace(after, start=recorded), acted.outputs.get(ACTIONS)
+            scored = e.probe.run(SEQUENCE, replayed, actions)
             upto = steps if e.learning_resets else 2  # what follows an end is another check's
             size = float(differences(acted.outputs, scored.outputs)[:upto].max())
             said = f"replayed from the recorded memory, {steps} steps of {slots} slots are {size:.2g} away from those lived"
-            tally.still(SEQUENCE, size, f"{SEQUENCE}: {said}")
+            tally.still(SEQUENCE, size, f"{SEQUENCE}: {said}", SAME + 10 * e.rounding_of_actions(replayed, actions))

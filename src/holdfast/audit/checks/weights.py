@@ -59,10 +59,12 @@ def new_weights_are_used(e: Examination, tally: Tally) -> None:
     for form in e.probe.forms:
         size = _apart(e, before[form], after[form])
         tally.moves(form, size, f"{form}: other weights change nothing ({size:.1e})")
-        if _apart(e, before[STEPPING], before[form]) <= SAME:
+        if _apart(e, before[STEPPING], before[form]) <= SAME + 10 * e.rounding_of_actions(
+            script, before[STEPPING].get(ACTIONS)
+        ):
             size = _apart(e, after[STEPPING], after[form])
             said = f"{form}: once weights have moved, outputs are {size:.2g} away from those of single steps"
-            tally.still(form, size, said)
+            tally.still(form, size, said, SAME + 10 * e.rounding_of_actions(script, after[STEPPING].get(ACTIONS)))
         else:
             _compare_answers(e, tally, form, script, weights, before)
 
