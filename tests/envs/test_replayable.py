@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from holdfast.config.settings import GymEnv, GymVectorEnv
-from holdfast.envs import Standing, make_world, why_not_replayable, workers
+from holdfast.envs import ReplayPoint, make_world, why_not_replayable, workers
 from holdfast.errors import HoldfastError
 
 TIMEOUT = 1.5
@@ -47,14 +47,14 @@ def test_workers_may_take_as_long_as_they_are_at_it(monkeypatch):
     """An episode of three seconds with half of that to answer; then one that hangs in its last step."""
     slow, hang = 2, 3  # actions: 0.3 s, and a minute
 
-    def standing(*actions: int) -> Standing:
+    def point_after(*actions: int) -> ReplayPoint:
         nothing, lengths = np.zeros(1, np.int64), np.array([len(actions)])
-        return Standing(0, len(actions), nothing, lengths, np.array(actions).reshape(-1, 1))
+        return ReplayPoint(0, len(actions), nothing, lengths, np.array(actions).reshape(-1, 1))
 
     with make_world(odd("sleep at 3"), 1, range(1), worker_timeout=TIMEOUT) as world:
         monkeypatch.setattr(workers, "BUILDING_SECONDS", TIMEOUT)  # now it is built
         began = time.monotonic()
-        world.stand(standing(*[slow] * 10))
+        world.replay_to(point_after(*[slow] * 10))
         assert time.monotonic() - began > 2 * TIMEOUT
         with pytest.raises(HoldfastError, match=r"has not answered for 1.5 s"):
-            world.stand(standing(0, 0, hang))
+            world.replay_to(point_after(0, 0, hang))

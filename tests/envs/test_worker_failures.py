@@ -19,7 +19,7 @@ from toy_masks import legal
 from toy_processes import comes_true, gone, pids, run_parent
 
 from holdfast.config.settings import CollectEnv, EnvSection, GymEnv
-from holdfast.envs import Standing, World, episode_seed, make_world, workers
+from holdfast.envs import ReplayPoint, World, episode_seed, make_world, workers
 from holdfast.envs.workers import WorkerWorld
 from holdfast.errors import HoldfastError, NonFiniteError
 
@@ -90,8 +90,8 @@ class Trial:
             ids = self.world.env_ids
             self.renewed = make_world(self.settings, env_ids=ids[len(ids) // 2 :])
         agents = self.world.world_spec.agents_per_env
-        self.renewed.stand(
-            Standing.at_the_start(SEED, self.world.world_spec, episodes[::agents].copy(), self.world.steps)
+        self.renewed.replay_to(
+            ReplayPoint.at_episode_start(SEED, self.world.world_spec, episodes[::agents].copy(), self.world.steps)
         )
 
 
@@ -252,7 +252,7 @@ def test_too_many_failures_in_a_row_stop_the_run_with_the_traceback(trial: Calla
     """Worker 0 has failed too, which is another row, and that it is 50 episodes ahead does not help worker 1."""
     t = trial(worker_failures=3)
     world = t.world
-    world.stand(Standing.at_the_start(SEED, world.world_spec, np.array([50, 50, 0, 0])))
+    world.replay_to(ReplayPoint.at_episode_start(SEED, world.world_spec, np.array([50, 50, 0, 0])))
     world.step(act("raise") + act("raise", 0))
     for _ in range(2):
         world.step(act("raise"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from holdfast.envs import Standing, World
+from holdfast.envs import ReplayPoint, World
 from holdfast.spec import WorldSpec
 
 
@@ -41,8 +41,8 @@ class ScriptedWorld(World):
     def replays(self) -> bool:
         return False
 
-    def _stand(self, standing: Standing) -> None:
-        self.rng = np.random.default_rng(standing.seed)
+    def _replay_to(self, point: ReplayPoint) -> None:
+        self.rng = np.random.default_rng(point.seed)
         self.buffers.episode[:] = 0
         self.buffers.obs[:] = self._draw()
         self.shown = [self.buffers.obs.copy()]

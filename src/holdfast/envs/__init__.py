@@ -2,12 +2,12 @@
 
 from holdfast.envs.make import describe, make_world
 from holdfast.envs.replayable import why_not_replayable
-from holdfast.envs.world import Buffers, ReplayError, Standing, World, episode_seed
+from holdfast.envs.world import Buffers, ReplayError, ReplayPoint, World, episode_seed
 
 __all__ = [
     "Buffers",
     "ReplayError",
-    "Standing",
+    "ReplayPoint",
     "World",
     "describe",
     "episode_seed",

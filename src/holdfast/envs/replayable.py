@@ -6,7 +6,7 @@ import numpy as np
 
 from holdfast.config.settings import EnvSettings, GymVectorEnv
 from holdfast.envs.make import make_world
-from holdfast.envs.world import Standing, World
+from holdfast.envs.world import ReplayPoint, World
 from holdfast.errors import HoldfastError
 from holdfast.spec import ActionSpec, BoxActions, DiscreteActions
 
@@ -39,7 +39,7 @@ def why_not_replayable(settings: EnvSettings, in_a_worker: bool, worker_timeout:
 def _play(world: World, episode: int) -> list[bytes]:
     """Everything the first steps of an episode show to one who draws legal actions with a seed."""
     b, rng = world.buffers, np.random.default_rng(0)
-    world.stand(Standing.at_the_start(0, world.world_spec, np.array([episode])))
+    world.replay_to(ReplayPoint.at_episode_start(0, world.world_spec, np.array([episode])))
     seen = [b.obs.tobytes()]
     for _ in range(STEPS):
         world.step(np.stack([_legal_action(world.world_spec.actions, mask, rng) for mask in b.action_mask]))

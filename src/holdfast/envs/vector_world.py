@@ -13,7 +13,7 @@ from holdfast.config.settings import GymVectorEnv
 from holdfast.envs.failures import BadValue, environment_error, numbered
 from holdfast.envs.gymnasium_world import cannot_make
 from holdfast.envs.spaces import action_writer, obs_reader
-from holdfast.envs.world import ReplayError, Standing, World, episode_seed
+from holdfast.envs.world import ReplayError, ReplayPoint, World, episode_seed
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.spec import WorldSpec
 
@@ -70,13 +70,13 @@ class VectorWorld(World):
         """Its episodes cannot be started one by one."""
         return False
 
-    def _stand(self, standing: Standing) -> None:
-        if standing.lengths.any() or standing.episodes.any():
+    def _replay_to(self, point: ReplayPoint) -> None:
+        if point.lengths.any() or point.episodes.any():
             raise ReplayError(f"{self.world_spec.name}: a vector environment cannot return to where it stood")
         self._restarting[:] = False
         self.buffers.episode[:] = 0
         try:
-            obs, _ = self._envs.reset(seed=episode_seed(standing.seed, self.env_ids.start, 0))
+            obs, _ = self._envs.reset(seed=episode_seed(point.seed, self.env_ids.start, 0))
             self._reader.read(obs, self.buffers.obs)
         except Exception as error:
             raise self._failure("reset", error) from error

@@ -18,7 +18,7 @@ import numpy as np
 from holdfast.config.settings import EnvSection
 from holdfast.envs.failures import describe_error, numbered
 from holdfast.envs.worker_process import ALIVE, DONE, ERRORS, SIGNALS, serve
-from holdfast.envs.world import Standing
+from holdfast.envs.world import ReplayPoint
 from holdfast.errors import HoldfastError
 from holdfast.spec import WorldSpec
 
@@ -46,19 +46,19 @@ class Worker:
         self.failures = 0  # in a row
         self.since = np.zeros(len(env_ids), np.int64)  # episodes it was last told to begin
         self.answered = False
-        self.returning = 0  # answers until a restarted process stands: 2, then 1 when it is built, then 0
+        self.returning = 0  # acknowledgements a restarted process still owes: 2, 1 once built, 0 once replayed
         self.restarted = 0.0  # when, on the world's clock
         self.process: Any = None  # multiprocessing has no public name for the class
         self._what_to_serve = (settings, env_ids, spec, all_ids, memory)
 
-    def start(self, standing: Standing | None = None) -> None:
-        """A new process; it answers when it is built and, if it is told to stand somewhere, when it stands."""
-        self.returning = 0 if standing is None else 2
+    def start(self, point: ReplayPoint | None = None) -> None:
+        """Start a new process. It acknowledges once built, and again once its episodes are replayed."""
+        self.returning = 0 if point is None else 2
         commands, self.commands = spawn.Pipe(duplex=False)
         self.answers, answers = spawn.Pipe(duplex=False)
         process = spawn.Process(
             target=serve,
-            args=(commands, answers, *self._what_to_serve, standing),
+            args=(commands, answers, *self._what_to_serve, point),
             name=f"holdfast-worker-{self.number}",
         )
         try:

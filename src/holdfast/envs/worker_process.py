@@ -22,13 +22,13 @@ import numpy as np
 from holdfast.config.settings import EnvSection
 from holdfast.envs.failures import describe_error, last_lines
 from holdfast.envs.make import build
-from holdfast.envs.world import Buffers, ReplayError, Standing, World
+from holdfast.envs.world import Buffers, ReplayError, ReplayPoint, World
 from holdfast.errors import HoldfastError, NonFiniteError, SettingsError
 from holdfast.spec import WorldSpec
 
-# A command is one byte; where to stand follows STAND. The answer is one byte; a report follows FAILED.
+# A command is one byte; a replay point follows REPLAY. The answer is one byte; a report follows FAILED.
 # Bare reads and writes: an empty step of two workers takes 100 us, with Connection.send_bytes 150.
-STEP, STAND = b"s", b"p"
+STEP, REPLAY = b"s", b"p"
 DONE, FAILED, ALIVE = b"d", b"f", b"a"  # alive: an episode that is lived again may take hours
 ALIVE_SECONDS = 1.0
 
@@ -44,7 +44,7 @@ def serve(
     spec: WorldSpec,
     all_ids: range,
     memory: Any,
-    standing: Standing | None,
+    point: ReplayPoint | None,
 ) -> None:
     """A worker's life: build its share, stand where it is told to, obey until the parent closes the pipe or is gone."""
     for number in SIGNALS:
@@ -61,7 +61,7 @@ def serve(
     with contextlib.suppress(BrokenPipeError):  # the parent closed the world in the middle of a step
         try:
             with build(settings, env_ids, buffers) as world:
-                _obey(commands, answers.fileno(), world, standing)
+                _obey(commands, answers.fileno(), world, point)
         except BrokenPipeError:
             raise
         except Exception as error:
@@ -69,18 +69,18 @@ def serve(
             answers.send_bytes(_report(error))
 
 
-def _obey(commands: Connection, answers: int, world: World, standing: Standing | None) -> None:
-    """Answer once for being built, once for standing where it was told to from the start, and once per command."""
+def _obey(commands: Connection, answers: int, world: World, point: ReplayPoint | None) -> None:
+    """Acknowledge once built, once the initial replay point (if any) is reached, and after each command."""
     world.on_replayed = _sign_of_life(answers)
     os.write(answers, DONE)
-    if standing is not None:
-        world.stand(standing)
+    if point is not None:
+        world.replay_to(point)
         os.write(answers, DONE)
     while command := os.read(commands.fileno(), 1):
         if command == STEP:
             world.step(world.buffers.actions)
         else:
-            world.stand(unpack(commands.recv_bytes(), world))
+            world.replay_to(unpack(commands.recv_bytes(), world))
         os.write(answers, DONE)
 
 
@@ -96,18 +96,18 @@ def _sign_of_life(answers: int) -> Callable[[], None]:
     return tell
 
 
-def pack(standing: Standing) -> bytes:
-    """A standing as bytes for a worker that knows how many environments it has."""
-    numbers = np.concatenate([[standing.seed, standing.steps], standing.episodes, standing.lengths]).astype(np.int64)
-    return numbers.tobytes() + standing.actions.tobytes()
+def pack(point: ReplayPoint) -> bytes:
+    """Serialise a replay point for a worker, which knows how many environments it has."""
+    numbers = np.concatenate([[point.seed, point.steps], point.episodes, point.lengths]).astype(np.int64)
+    return numbers.tobytes() + point.actions.tobytes()
 
 
-def unpack(data: bytes, world: World) -> Standing:
+def unpack(data: bytes, world: World) -> ReplayPoint:
     count, spec = len(world.env_ids), world.world_spec
     numbers = np.frombuffer(data, np.int64, 2 + 2 * count)
     actions = np.frombuffer(data, spec.actions.dtype, offset=numbers.nbytes)
     shape = (-1, spec.agents_per_env, *spec.actions.shape)
-    return Standing(
+    return ReplayPoint(
         int(numbers[0]), int(numbers[1]), numbers[2 : 2 + count], numbers[2 + count :], actions.reshape(shape)
     )
 

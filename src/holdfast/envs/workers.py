@@ -22,12 +22,12 @@ from holdfast.config.settings import EnvSection
 from holdfast.envs.failures import numbered
 from holdfast.envs.make import describe
 from holdfast.envs.worker_handle import FAILING_SECONDS, Failure, Worker, spawn, stop_workers
-from holdfast.envs.worker_process import STAND, STEP, pack, shared_buffers, shared_bytes
-from holdfast.envs.world import Standing, World
+from holdfast.envs.worker_process import REPLAY, STEP, pack, shared_buffers, shared_bytes
+from holdfast.envs.world import ReplayPoint, World
 from holdfast.errors import HoldfastError, NonFiniteError, SettingsError
 
 HEARTBEAT_SECONDS = 0.25  # a silent worker's process is looked at: its own children may hold its pipe open
-BUILDING_SECONDS = 60.0  # the least a worker has for being built, or for standing where it is told to
+BUILDING_SECONDS = 60.0  # minimum time limit for building a worker or replaying its episodes
 
 
 class WorkerWorld(World):
@@ -82,13 +82,13 @@ class WorkerWorld(World):
             self.close()
             raise
 
-    def _stand(self, standing: Standing) -> None:
+    def _replay_to(self, point: ReplayPoint) -> None:
         self.lost = None
-        shares = [standing.share(worker.envs.start, worker.envs.stop) for worker in self._workers]
+        shares = [point.of_envs(worker.envs.start, worker.envs.stop) for worker in self._workers]
         for worker, share in zip(self._workers, shares, strict=True):
             worker.since, worker.failures = share.episodes, 0
         # it gives signs of life, step by step
-        self._run(max(BUILDING_SECONDS, self._timeout), STAND, [pack(share) for share in shares])
+        self._run(max(BUILDING_SECONDS, self._timeout), REPLAY, [pack(share) for share in shares])
         self._episodes_here[:] = self._episodes_shared
 
     def _step(self, envs: range) -> None:
@@ -179,8 +179,8 @@ class WorkerWorld(World):
         pid = worker.process.pid
         self._forget(worker)
         worker.kill()
-        standing = Standing.at_the_start(self.seed, self.world_spec, worker.since, self.steps)
-        worker.start(standing)
+        point = ReplayPoint.at_episode_start(self.seed, self.world_spec, worker.since, self.steps)
+        worker.start(point)
         worker.restarted = self._clock
         self._watch(worker)
         if self.lost is None:

@@ -74,10 +74,10 @@ def episode_seed(seed: int, env_index: int, episode: int) -> int:
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Where each of E environments stands: in which episode, and what has been done in it.
+class ReplayPoint:
+    """The current episode of each of E environments and the actions taken in it so far.
 
-    An episode depends on its seed and its actions alone, so this is all it takes to live it again.
+    An episode depends only on its seed and its actions, so this is enough to replay it.
     """
 
     seed: int
@@ -87,18 +87,18 @@ class Standing:
     actions: np.ndarray  # [sum of lengths, agents, ...] of environment 0, then 1, ...
 
     @classmethod
-    def at_the_start(cls, seed: int, spec: WorldSpec, episodes: np.ndarray, steps: int = 0) -> Standing:
-        """On the first observation of these episodes [E]."""
+    def at_episode_start(cls, seed: int, spec: WorldSpec, episodes: np.ndarray, steps: int = 0) -> ReplayPoint:
+        """The first observation of these episodes [E]: no actions to replay."""
         nothing = np.zeros((0, spec.agents_per_env, *spec.actions.shape), spec.actions.dtype)
         return cls(seed, steps, episodes, np.zeros_like(episodes), nothing)
 
-    def share(self, first: int, stop: int) -> Standing:
-        """Of environments first to stop - 1 only."""
+    def of_envs(self, first: int, stop: int) -> ReplayPoint:
+        """The part that belongs to environments first to stop - 1."""
         ends = np.concatenate([[0], self.lengths.cumsum()])
         actions = self.actions[ends[first] : ends[stop]]
-        return Standing(self.seed, self.steps, self.episodes[first:stop], self.lengths[first:stop], actions)
+        return ReplayPoint(self.seed, self.steps, self.episodes[first:stop], self.lengths[first:stop], actions)
 
-    def lives(self) -> Iterator[tuple[int, np.ndarray]]:
+    def per_env(self) -> Iterator[tuple[int, np.ndarray]]:
         """(episode, actions [length, agents, ...]) of every environment."""
         pieces = np.split(self.actions, self.lengths.cumsum()[:-1])
         yield from zip(self.episodes.tolist(), pieces, strict=True)
@@ -143,13 +143,13 @@ class World(gymnasium.vector.VectorEnv):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Start episode 0 of every environment."""
         fresh = np.zeros(len(self.env_ids), np.int64)
-        return self.stand(Standing.at_the_start(seed, self.world_spec, fresh))
+        return self.replay_to(ReplayPoint.at_episode_start(seed, self.world_spec, fresh))
 
-    def stand(self, standing: Standing) -> tuple[np.ndarray, dict[str, Any]]:
-        """Bring every environment to where it stood, by living its present episode again."""
-        self.seed, self.steps = standing.seed, standing.steps
+    def replay_to(self, point: ReplayPoint) -> tuple[np.ndarray, dict[str, Any]]:
+        """Bring every environment to this point by replaying its current episode."""
+        self.seed, self.steps = point.seed, point.steps
         b = self.buffers
-        self._stand(standing)
+        self._replay_to(point)
         b.rewards[:], b.terminated[:], b.truncated[:], b.valid[:] = 0.0, False, False, True
         self._check_finite()
         return b.obs, ({keys.ACTION_MASK: b.action_mask} if b.action_mask.size else {})
@@ -173,12 +173,12 @@ class World(gymnasium.vector.VectorEnv):
         agents = self.world_spec.agents_per_env
         return slice(index * agents, (index + 1) * agents)
 
-    def _stand(self, standing: Standing) -> None:
-        """One environment after the other: they do not know each other."""
+    def _replay_to(self, point: ReplayPoint) -> None:
+        """Replay one environment after the other; they are independent."""
         b = self.buffers
-        for index, (episode, actions) in enumerate(standing.lives()):
+        for index, (episode, actions) in enumerate(point.per_env()):
             slots = self.slots_of(index)
-            self.steps = standing.steps - len(actions)
+            self.steps = point.steps - len(actions)
             self._begin(index, episode)
             for chosen in actions:
                 b.actions[slots] = chosen
@@ -190,7 +190,7 @@ class World(gymnasium.vector.VectorEnv):
                     f"{self.world_spec.name}: environment {self.env_ids[index]} did not come back to where it was: "
                     f"its episode ended within the {len(actions)} steps that had been taken in it"
                 )
-        self.steps = standing.steps
+        self.steps = point.steps
 
     def _begin(self, index: int, episode: int) -> None:
         """Start this episode of an environment; `episode_seed` says how."""
@@ -203,7 +203,7 @@ class World(gymnasium.vector.VectorEnv):
     def _start(self, index: int, seed: int) -> None:
         """Write the first observation of an episode into `buffers.obs`, and its mask.
 
-        For worlds that start environments one by one; those that start all at once have a `_stand` of their own.
+        For worlds that start environments one by one; worlds that start all at once override `_replay_to`.
         """
         raise NotImplementedError
 

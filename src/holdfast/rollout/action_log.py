@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from holdfast.envs import Standing
+from holdfast.envs import ReplayPoint
 from holdfast.spec import BoxActions, DiscreteActions, WorldSpec
 
 MOST_BYTES = 2**28  # of one log; an episode that never ends would otherwise fill the memory
@@ -25,14 +25,14 @@ class ActionLog:
         self._began = np.zeros(num_envs, np.int64)
         self._episodes = np.zeros(num_envs, np.int64)
 
-    def start(self, standing: Standing) -> None:
-        """Go on from where a world stands."""
-        self._end = int(standing.lengths.max(initial=0))
+    def start(self, point: ReplayPoint) -> None:
+        """Start the log with the actions of a replay point."""
+        self._end = int(point.lengths.max(initial=0))
         if self._end > len(self._rows):
             self._rows = np.zeros((2 * self._end, *self._rows.shape[1:]), self._rows.dtype)
-        self._began[:] = self._end - standing.lengths
-        self._episodes[:] = standing.episodes
-        for env, (_, actions) in enumerate(standing.lives()):
+        self._began[:] = self._end - point.lengths
+        self._episodes[:] = point.episodes
+        for env, (_, actions) in enumerate(point.per_env()):
             self._rows[self._end - len(actions) : self._end, env] = actions
 
     def add(self, actions: np.ndarray, episode: np.ndarray) -> None:
@@ -47,13 +47,13 @@ class ActionLog:
             self._began[changed] = self._end
             self._episodes[changed] = episode[changed]
 
-    def standing(self, seed: int, steps: int) -> Standing | None:
-        """Where every environment stands; None if an episode has been too long to keep."""
+    def replay_point(self, seed: int, steps: int) -> ReplayPoint | None:
+        """How to replay the current episodes; None if one of them became too long to log."""
         if self._began.min() < 0:
             return None
         pieces = [self._rows[began : self._end, env] for env, began in enumerate(self._began.tolist())]
         actions = np.concatenate(pieces).astype(self._spec.actions.dtype)
-        return Standing(seed, steps, self._episodes.copy(), self._end - self._began, actions)
+        return ReplayPoint(seed, steps, self._episodes.copy(), self._end - self._began, actions)
 
     def _make_room(self) -> None:
         """Let go of what no present episode needs; a log of which more than half is needed doubles."""

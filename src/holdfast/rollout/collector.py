@@ -15,7 +15,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from holdfast.envs import ReplayError, Standing, World
+from holdfast.envs import ReplayError, ReplayPoint, World
 from holdfast.policies import Policy
 from holdfast.ppo import Experience
 from holdfast.rollout.action_log import ActionLog
@@ -48,15 +48,15 @@ class Collector:
     def start(self, seed: int) -> None:
         """Reset every world and every memory. All first observations open an episode."""
         fresh = np.zeros(len(self.world.env_ids), np.int64)
-        standing = Standing.at_the_start(seed, self.world.world_spec, fresh)
-        arrived = first_arrivals(*self.world.stand(standing))
-        self.log.start(standing)
+        point = ReplayPoint.at_episode_start(seed, self.world.world_spec, fresh)
+        arrived = first_arrivals(*self.world.replay_to(point))
+        self.log.start(point)
         self.policy.reset_memory()
         self.experience.write_arrival(0, arrived)
 
-    def resume(self, standing: Standing, arrived: Mapping[str, Tensor]) -> None:
+    def resume(self, point: ReplayPoint, arrived: Mapping[str, Tensor]) -> None:
         """Go on where every environment stood, with what had arrived last [slots, ...]. Memory is the policy's to bring back."""
-        obs, info = self.world.stand(standing)
+        obs, info = self.world.replay_to(point)
         seen = {keys.OBS: obs, **info}
         for key in (keys.OBS, keys.ACTION_MASK):
             if key in arrived and key in seen:
@@ -66,14 +66,14 @@ class Collector:
                     env = slot // self.world.world_spec.agents_per_env
                     raise ReplayError(
                         f"{self.world.world_spec.name}: environment {env} did not come back to where it was: {key} of slot "
-                        f"{slot} differs after the {int(standing.lengths[env])} steps that had been taken in its episode"
+                        f"{slot} differs after the {int(point.lengths[env])} steps that had been taken in its episode"
                     )
-        self.log.start(standing)
+        self.log.start(point)
         self.experience.write_arrival(0, arrived)
 
-    def standing(self) -> Standing | None:
-        """Where every environment stands; None where it cannot be brought back there."""
-        return self.log.standing(self.world.seed, self.world.steps) if self.world.replays else None
+    def replay_point(self) -> ReplayPoint | None:
+        """How to replay the current episodes; None where that is impossible."""
+        return self.log.replay_point(self.world.seed, self.world.steps) if self.world.replays else None
 
     @torch.no_grad()
     def collect(self) -> Rollout:

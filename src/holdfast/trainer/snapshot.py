@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from holdfast.checkpoint import Checkpoint, CheckpointError, flatten_optimizer
-from holdfast.envs import ReplayError, Standing, episode_seed
+from holdfast.envs import ReplayError, ReplayPoint, episode_seed
 from holdfast.errors import HoldfastError
 from holdfast.policies import MettaAgent
 from holdfast.rollout import Collector
@@ -48,12 +48,12 @@ def take_snapshot(
         "arrived": experience.arrival(experience.num_rows),
         "episodes": collector.episodes.tensors(),
     }
-    standing = collector.standing()
-    if standing is not None:
+    point = collector.replay_point()
+    if point is not None:
         tensors["world"] = {
-            "episodes": torch.from_numpy(standing.episodes),
-            "lengths": torch.from_numpy(standing.lengths),
-            "actions": torch.from_numpy(standing.actions),
+            "episodes": torch.from_numpy(point.episodes),
+            "lengths": torch.from_numpy(point.lengths),
+            "actions": torch.from_numpy(point.actions),
         }
     copies = {group: {name: x.detach().clone() for name, x in members.items()} for group, members in tensors.items()}
     if learner.first_values:
@@ -106,8 +106,8 @@ def _bring_back_worlds(tensors: Tensors, facts: Mapping[str, Any], collector: Co
     try:
         if "world" not in tensors:
             raise ReplayError(f"{collector.world.world_spec.name}: where its environments stood could not be saved")
-        standing = Standing(seed, facts["world_steps"], **{name: x.numpy() for name, x in tensors["world"].items()})
-        collector.resume(standing, tensors["arrived"])
+        point = ReplayPoint(seed, facts["world_steps"], **{name: x.numpy() for name, x in tensors["world"].items()})
+        collector.resume(point, tensors["arrived"])
     except CheckpointError:
         raise
     except HoldfastError as error:  # it did not come back, or refuses what was done in it before
