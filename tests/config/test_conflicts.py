@@ -59,6 +59,7 @@ def test_every_rule_is_tried():
             ["trainer.batch_size=1024", "trainer.minibatch_size=384"],
             "does not divide trainer.batch_size=1024",
         ),
+        (["policy.init=seeds", "policy.weights=runs/x"], "policy.init=seeds: has no effect with policy.weights"),
         (["trainer.num_workers=9"], "trainer.num_workers=9: at most one per environment, and env.num_envs=8"),
     ],
 )

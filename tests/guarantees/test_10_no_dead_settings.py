@@ -76,6 +76,7 @@ EFFECT_ON_METRICS = {
     "policy.py_agent": (MEMORY, [], "py_agent=latent_attn_tiny"),
     "policy.agent": (MEMORY, [], "agent=example"),
     "policy.core": (GYM, [], "policy.core=gru"),
+    "policy.init": (MEMORY, [], "policy.init=seeds"),
     "policy.hidden": (GYM, [], "policy.hidden=9"),
     "policy.layers": (GYM, [], "policy.layers=2"),
     "policy.memory_scope": (GYM, [], "policy.memory_scope=lifetime"),

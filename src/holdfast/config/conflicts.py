@@ -88,6 +88,10 @@ def find_conflicts(settings: Settings, given: Collection[str] = ()) -> Iterator[
         yield conflict("trainer.start_states", reason)
     if trainer.num_workers > num_envs:
         yield conflict("trainer.num_workers", f"at most one per environment, and env.num_envs={num_envs}.")
+    if settings.policy.weights and getattr(settings.policy, "init", "own") != "own":
+        yield conflict(
+            "policy.init", "has no effect with policy.weights, which replaces the initial weights. Drop one."
+        )
     sizes = size_problem(trainer)
     if sizes:
         yield sizes

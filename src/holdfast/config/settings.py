@@ -170,11 +170,18 @@ GridAgentName = Literal["fast", "latent_attn_tiny", "latent_attn_small", "latent
 GRID_AGENTS: tuple[str, ...] = get_args(GridAgentName)
 
 
-class PlainPolicySettings(PolicySection):
+class GridPolicySection(PolicySection):
+    init: Literal["own", "seeds"] = Field(
+        default="own",
+        description="initial weights: own, or seeds for those of the first version (LSTM biases 1, small embeddings)",
+    )
+
+
+class PlainPolicySettings(GridPolicySection):
     py_agent: GridAgentName = Field(default="fast", description="an agent for grid worlds, in plain PyTorch")
 
 
-class ComponentPolicySettings(PolicySection):
+class ComponentPolicySettings(GridPolicySection):
     agent: str = Field(
         pattern=rf"^({'|'.join(GRID_AGENTS)}|[^\x00-\x1f\x7f]+\.ya?ml)$",
         description="an agent as a graph of components: a ready-made one, or a .yaml file of yours",

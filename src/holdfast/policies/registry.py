@@ -14,11 +14,13 @@ from holdfast.config.settings import (
     GRID_AGENTS,
     ComponentPolicySettings,
     OwnPolicySettings,
+    PlainPolicySettings,
     PolicySection,
 )
 from holdfast.config.values import parse_yaml
 from holdfast.errors import SettingsError, first_line, place_of
 from holdfast.policies.components import ComponentPolicy
+from holdfast.policies.initialization import initialize_like_seeds
 from holdfast.policies.lstm_wrapper import LSTMWrapper
 from holdfast.policies.plain.box import BoxPolicy
 from holdfast.policies.plain.example import Example
@@ -52,6 +54,8 @@ def make_policy(settings: PolicySection, spec: WorldSpec, graph: Any = None) -> 
             policy = _make_own(load_class(py_agent), py_agent, spec, options)
         case _:
             policy = PY_AGENTS[settings.py_agent](spec, **options)  # type: ignore[attr-defined]
+    if isinstance(settings, PlainPolicySettings | ComponentPolicySettings) and settings.init == "seeds":
+        initialize_like_seeds(policy)
     if settings.compile:
         policy.compile_around_recurrence()
     return policy
@@ -135,6 +139,6 @@ def _make_own(kind: type[Policy], py_agent: str, spec: WorldSpec, options: dict[
 
 def _options(settings: PolicySection) -> dict[str, Any]:
     """Constructor arguments; what the settings leave to the agent is left out."""
-    options: dict[str, Any] = settings.model_dump(exclude={"agent", "py_agent", "compile", "weights"})
+    options: dict[str, Any] = settings.model_dump(exclude={"agent", "py_agent", "init", "compile", "weights"})
     names = {"hidden": "hidden_size", "layers": "num_layers"}
     return {names.get(key, key): value for key, value in options.items() if value not in (None, "own")}

@@ -78,10 +78,10 @@ class Component(nn.Module):
 
     def __init__(self, entry: Entry, params: Any, inputs: Sequence[Shape], place: Place):
         super().__init__()
-        self.nonlinearity = entry.nonlinearity
+        self.entry = entry
 
     def activate(self, x: Tensor) -> Tensor:
-        return activate(x, self.nonlinearity)
+        return activate(x, self.entry.nonlinearity)
 
     def absorb(self, obs: Tensor) -> None:
         """Move what may move between batches only (observations [N, ...]), so that what is replayed is what was lived."""

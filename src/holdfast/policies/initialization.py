@@ -1,0 +1,48 @@
+"""`policy.init=seeds`: the initial weights of the first version of these agents, instead of Holdfast's own.
+
+Most layers are initialised alike in both (Linear and Conv orthogonal with gain 1, sqrt 2 before a tanh, biases 0). This
+file changes what differs; docs/agents.md has the table and the reasons.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from holdfast.policies.components import heads, layers, observations
+from holdfast.policies.parts.heads import ActionEmbedding, ActionHead
+from holdfast.policies.policy import Policy
+from holdfast.recurrence import LSTM, Memoryless, MinGRU
+from holdfast.recurrence.recurrent import Recurrent
+
+LARGEST_EMBEDDING = 0.1
+
+
+@torch.no_grad()
+def initialize_like_seeds(policy: Policy) -> None:
+    """Replace the initial weights of a freshly built agent where the first version's differ."""
+    for module in policy.modules():
+        match module:
+            case Recurrent() | MinGRU():
+                # Each matrix orthogonal as a whole, not gate by gate. The first version had LSTMs only, so the biases
+                # of other cells stay as they are.
+                for parameter in module.parameters():
+                    if parameter.dim() == 2:
+                        nn.init.orthogonal_(parameter)
+                    elif isinstance(module, LSTM):
+                        nn.init.ones_(parameter)
+            case Memoryless():
+                for layer in module.layers:
+                    nn.init.orthogonal_(layer.weight, math.sqrt(2.0))  # type: ignore[arg-type]
+            case ActionEmbedding():
+                nn.init.orthogonal_(module.weight)
+                module.weight.mul_(LARGEST_EMBEDDING / module.weight.abs().max())
+            case ActionHead():
+                nn.init.orthogonal_(module.weight)
+            case heads.ActionHead(layer=nn.Linear(weight=weight)):  # for actions without names
+                nn.init.orthogonal_(weight)
+            case layers.Conv2d() | observations.ObsOwnLinear() if module.entry.nonlinearity == "tanh":
+                if module.entry.initialization is None:
+                    nn.init.orthogonal_(module.layer.weight, math.sqrt(2.0))  # type: ignore[arg-type]
