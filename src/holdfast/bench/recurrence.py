@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from holdfast.bench.timing import interleaved
-from holdfast.recurrence import GRU, LSTM, MinGRU, keep_freed_memory, masked_loop
+from holdfast.recurrence import GRU, LSTM, MinGRU, masked_loop
+from holdfast.trainer.malloc import keep_freed_memory
 
 Shape = tuple[int, int, int, int, int]  # T, B, I, H, L
 

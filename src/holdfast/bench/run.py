@@ -14,7 +14,7 @@ from holdfast.bench.end_to_end import measure_end_to_end
 from holdfast.bench.recurrence import measure_core
 from holdfast.bench.reliability import measure_reliability
 from holdfast.errors import SettingsError
-from holdfast.recurrence import keep_freed_memory
+from holdfast.trainer.malloc import keep_freed_memory
 
 
 @dataclass(frozen=True)

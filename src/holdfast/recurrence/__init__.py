@@ -1,7 +1,6 @@
 """Cells over [T, B] with episode resets inside, and the table that keeps their state between calls."""
 
 from holdfast.recurrence.core import Core, Memoryless, State
-from holdfast.recurrence.heap import keep_freed_memory
 from holdfast.recurrence.make import make_core
 from holdfast.recurrence.memory import Memory
 from holdfast.recurrence.mingru import MinGRU
@@ -16,7 +15,6 @@ __all__ = [
     "Memoryless",
     "MinGRU",
     "State",
-    "keep_freed_memory",
     "make_core",
     "masked_loop",
 ]

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from holdfast.recurrence import fused, sweep
+from holdfast.recurrence import fused, gru_cpu
 from holdfast.recurrence.core import Core, State
 
 
@@ -90,4 +90,4 @@ class GRU(Recurrent):
         # torch has a fused GRU on CUDA only; elsewhere its loop over steps is slower than ours, resets or not
         if x.is_cuda or len(x) == 1:
             return super().unroll(x, state, first)
-        return sweep.unroll_gru(x, state, first, self.weights())
+        return gru_cpu.unroll_gru(x, state, first, self.weights())

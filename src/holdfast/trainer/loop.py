@@ -23,11 +23,11 @@ from holdfast.envs import World, describe, make_world
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.policies import MettaAgent, Policy
 from holdfast.ppo import Experience
-from holdfast.recurrence import keep_freed_memory
 from holdfast.rollout import Collector, Rollout, check_experience_spec
 from holdfast.runs import RunFolder, find_past, read_metrics
 from holdfast.spec import WorldSpec, keys
 from holdfast.trainer.learner import Learner, Update
+from holdfast.trainer.malloc import keep_freed_memory
 from holdfast.trainer.progress import make_progress
 from holdfast.trainer.resume import begin, find_saved, updates_of
 from holdfast.trainer.saver import Saver

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from holdfast.errors import SettingsError
 from holdfast.policies.components.component import Component, Place
+from holdfast.policies.components.cores import CoreComponent
 from holdfast.policies.components.graph import ACTION, CORE, VALUE, build, compute_order, read_entries
-from holdfast.policies.components.memory import MemoryComponent
 from holdfast.policies.components.registry import CELLS
 from holdfast.policies.policy import Policy
 from holdfast.recurrence import State
@@ -65,7 +65,7 @@ class ComponentPolicy(Policy):
     @property
     def state_shapes(self) -> tuple[tuple[int, int], ...]:
         found = (self.components[name] for name in self.order)
-        return tuple(shape for part in found if isinstance(part, MemoryComponent) for shape in part.state_shapes)
+        return tuple(shape for part in found if isinstance(part, CoreComponent) for shape in part.state_shapes)
 
     def unroll(self, td: TensorDictBase, first: Tensor, start: State) -> tuple[Tensor, Tensor, State]:
         T, B = first.shape
@@ -75,7 +75,7 @@ class ComponentPolicy(Policy):
         for name in self.order:
             component = self.components[name]
             sources = [rows[source] for source in self.entries[name].sources] or [obs]
-            if isinstance(component, MemoryComponent):
+            if isinstance(component, CoreComponent):
                 begin, end = len(final), len(final) + len(component.state_shapes)
                 y, after = component(sources[0].unflatten(0, (T, B)), start[begin:end], first)
                 rows[name] = y.flatten(0, 1)
@@ -92,7 +92,7 @@ class ComponentPolicy(Policy):
         """torch.compile every component but those with memory, whose kernels are fused already."""
         for name in self.order:
             component = self.component(name)
-            if not isinstance(component, MemoryComponent):
+            if not isinstance(component, CoreComponent):
                 component.forward = torch.compile(component.forward)
 
     # ------------------------------------------------------------------------------------------------- parts

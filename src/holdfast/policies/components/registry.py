@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.policies.components import heads, layers, memory, observations
+from holdfast.policies.components import cores, heads, layers, observations
 from holdfast.policies.components.component import Component
 
 COMPONENTS: dict[str, type[Component]] = {
@@ -31,13 +31,13 @@ COMPONENTS: dict[str, type[Component]] = {
         observations.ObservationNormalizer,
         observations.ObsOwnLinear,
         observations.ObsVector,
-        memory.LSTM,
-        memory.GRU,
-        memory.MinGRU,
-        memory.Memoryless,
+        cores.LSTM,
+        cores.GRU,
+        cores.MinGRU,
+        cores.Memoryless,
         heads.ActionEmbedding,
         heads.MettaActorSingleHead,
         heads.ActionHead,
     )
 }
-CELLS = {kind.cell: name for name, kind in COMPONENTS.items() if issubclass(kind, memory.MemoryComponent)}
+CELLS = {kind.cell: name for name, kind in COMPONENTS.items() if issubclass(kind, cores.CoreComponent)}

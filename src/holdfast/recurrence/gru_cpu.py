@@ -20,7 +20,7 @@ def unroll_gru(x: Tensor, state: State, first: Tensor, weights: list[Tensor]) ->
     resets = Resets(first)
     finals = []
     for layer, h in enumerate(state[0].unbind(0)):
-        x, h = GRUSweep.apply(x, h, resets, *weights[4 * layer : 4 * layer + 4])  # pyright: ignore
+        x, h = GRULayer.apply(x, h, resets, *weights[4 * layer : 4 * layer + 4])  # pyright: ignore
         finals.append(h)
     return x, (torch.stack(finals),)
 
@@ -42,7 +42,7 @@ class Resets:
             self.by_step[1:] = [s if n else None for s, n in zip(slots, counts, strict=True)]
 
 
-class GRUSweep(torch.autograd.Function):
+class GRULayer(torch.autograd.Function):
     """x [T, B, I], h [B, H] -> y [T, B, H], final h.
 
     tanh(v) is taken as 2 sigmoid(2 v) - 1, because torch.tanh costs twice that on CPU.

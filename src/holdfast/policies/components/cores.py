@@ -12,7 +12,7 @@ from holdfast.policies.components.layers import Size
 from holdfast.recurrence import State, make_core
 
 
-class MemoryComponent(Component):
+class CoreComponent(Component):
     """x [T, B, I], its leaves of the state, first [T, B] -> y [T, B, H], the leaves after the last step."""
 
     cell: ClassVar[str]
@@ -34,19 +34,19 @@ class MemoryComponent(Component):
         return self.layer(x, state, first)
 
 
-class LSTM(MemoryComponent):
+class LSTM(CoreComponent):
     cell = "lstm"
 
 
-class GRU(MemoryComponent):
+class GRU(CoreComponent):
     cell = "gru"
 
 
-class MinGRU(MemoryComponent):
+class MinGRU(CoreComponent):
     cell = "mingru"
 
 
-class Memoryless(MemoryComponent):
+class Memoryless(CoreComponent):
     """A control: layers of the same width that remember nothing."""
 
     cell = "none"

@@ -1,0 +1,7 @@
+import platform
+
+from holdfast.trainer.malloc import keep_freed_memory
+
+
+def test_keeps_freed_memory_where_the_c_library_is_glibc():
+    assert keep_freed_memory() == (platform.libc_ver()[0] == "glibc")
