@@ -6,7 +6,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test check format lint types fast-tests bench bench-peers audit-peers audit-agents learn learn-agents bugs soak kills chaos clean
+.PHONY: help install train test check fix format lint types fast-tests bench bench-peers audit-peers audit-agents learn learn-agents bugs soak kills chaos clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,10 +31,18 @@ install: $(VENV)/.installed  ## set up .venv with Holdfast in it, and no more
 train: $(VENV)/.installed  ## train the quick start (ARGS="key=value ..." changes settings)
 	@$(BIN)/holdfast train $(ARGS)
 
-test: $(VENV)/.installed-dev  ## all tests
-	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+# Coverage is measured when all tests run; of a part of them it says little.
+test: $(VENV)/.installed-dev  ## all tests, with coverage (ARGS="tests/ppo -k gae": only those, without)
+	$(BIN)/python $(if $(ARGS),,-m slipcover) -m pytest -n auto --dist worksteal $(ARGS)
 
-check: format lint types fast-tests  ## what CI asks of every change
+fast-tests: $(VENV)/.installed-dev  ## the tests that take less than a few seconds each
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" $(ARGS)
+
+check: format lint types  ## formatting, lint and types; CI runs this and `make test`
+
+fix: $(VENV)/.installed-dev  ## format the code and fix what ruff can fix
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
@@ -44,9 +52,6 @@ lint: $(VENV)/.installed-dev
 
 types: $(VENV)/.installed-dev
 	$(BIN)/pyright
-
-fast-tests: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" $(ARGS)
 
 bench: $(VENV)/.installed  ## ratios of speed, as a table (ARGS="--json out.json")
 	$(BIN)/holdfast bench $(ARGS)

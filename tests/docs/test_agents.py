@@ -1,4 +1,4 @@
-"""docs/agents.md says what the code has: the template as it is, every component, the sizes of the agents."""
+"""docs/agents.md agrees with the code: the template, every component, the sizes of the agents."""
 
 import itertools
 import re
@@ -31,7 +31,7 @@ SHAPES = {
 
 
 def rows(heading):
-    """Cells of the table below a heading, a list per row."""
+    """Return the table below a heading as a list of cells per row."""
     table = PAGE.split(f"\n{heading}\n")[1].split("\n#")[0]
     lines = [line for line in table.splitlines() if line.startswith("| `")]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
@@ -42,7 +42,7 @@ def blocks(language):
 
 
 def kinds_given(name):
-    """Every kind of output the component has, over what it may read and over the switches that decide it."""
+    """Return every kind of output of a component, over all inputs it accepts and all parameters that affect it."""
     kind, found = COMPONENTS[name], set()
     needed = {key: 4 for key, field in kind.Params.model_fields.items() if field.is_required()}
     switches = {"num_queries": (1, 3), "use_cls_token": (True, False)}
@@ -56,23 +56,23 @@ def kinds_given(name):
             try:
                 built = kind(entry, kind.Params(**params), [SHAPES[source] for source in sources], place)
             except WiringError:
-                continue  # refused with this input
+                continue  # this input is refused
             found.add(built.out.kind)
     return found
 
 
 def kinds_in(cell):
-    """`vector or vectors`, `vector (one query), vectors (several)` -> the kinds."""
+    """Parse the kinds in a cell such as `vector or vectors` or `vector (one query), vectors (several)`."""
     return set(re.split(r" or |, ", re.sub(r" \([^)]*\)", "", cell)))
 
 
-def test_the_template_is_shown_as_it_is():
+def test_the_page_shows_the_template():
     assert (AGENTS.parent / "plain" / "example.py").read_text() in blocks("python")
     assert (AGENTS / "example.yaml").read_text() in blocks("yaml")
 
 
 @pytest.mark.parametrize("text", blocks("yaml"), ids=lambda text: text.splitlines()[0][:20])
-def test_every_file_shown_is_an_agent(text):
+def test_every_yaml_block_builds_an_agent(text):
     graph = parse_yaml(text)
     ComponentPolicy(VECTOR if graph["components"]["_obs_"]["type"] == "ObsVector" else TOKENS, graph)
 
@@ -82,7 +82,7 @@ def test_the_table_has_every_component_once():
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
-def test_a_component_is_as_the_table_says(name):
+def test_the_table_describes_each_component(name):
     _, _, reads, gives, nn_params = next(row for row in rows("### Components") if row[0] == f"`{name}`")
     kind = COMPONENTS[name]
     accepted = [" or ".join(kinds) for kinds in kind.reads]
@@ -108,8 +108,8 @@ def test_sizes_of_the_agents():
         assert shown[name] == f"{sum(p.numel() for p in policy.parameters()):,}"
 
 
-def test_messages_are_real():
-    """The messages shown are what these mistakes in the template give."""
+def test_the_page_shows_real_messages():
+    """Each mistake in the template raises the message on the page."""
     text = (AGENTS / "example.yaml").read_text()
     (shown,) = [block for block in blocks("text") if block.startswith("agent=./mine.yaml")]
     mistakes = [

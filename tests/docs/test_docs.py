@@ -1,10 +1,11 @@
-"""Text that can rot is run: code blocks of README and docs, and the settings their commands give."""
+"""Run the Python blocks of README and docs, and check their commands, settings and links."""
 
 import re
 import shlex
 from pathlib import Path
 
 import pytest
+from typer.main import get_group
 
 from holdfast.bench import PARTS
 from holdfast.cli.app import app
@@ -12,6 +13,7 @@ from holdfast.config import load_settings
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+MAKE_TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -34,18 +36,17 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_commands_exist_and_their_settings_load(page, tmp_path, monkeypatch):
-    verbs = {command.name or command.callback.__name__ for command in app.registered_commands}
-    known_targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    verbs = set(get_group(app).commands)
     monkeypatch.chdir(tmp_path)
     for words in commands(page):
         program = Path(words[0]).name
         if program == "make":
-            assert words[1] in known_targets
+            assert words[1] in MAKE_TARGETS
         elif program == "holdfast":
             assert words[1] in verbs
         if program == "train.py" or (words[1:2] == ["train"] and program == "holdfast"):
             given = [word for word in words[1:] if "=" in word]
-            if not any("runs/" in word for word in given):  # a run that does not exist here
+            if not any("runs/" in word for word in given):  # names a run, which does not exist here
                 load_settings(given)
         elif words[1:2] == ["evaluate"]:
             load_settings([word for word in words[2:] if word.startswith("env")])
@@ -53,7 +54,7 @@ def test_commands_exist_and_their_settings_load(page, tmp_path, monkeypatch):
             assert set(words[2:]) <= set(PARTS)
 
 
-def test_links_between_pages_lead_somewhere():
+def test_links_between_pages_work():
     for page in PAGES:
         for target, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page.read_text()):
             if "://" in target:
@@ -64,6 +65,6 @@ def test_links_between_pages_lead_somewhere():
 
 
 def anchors(page: Path) -> set[str]:
-    """What GitHub makes of headings: small letters, no punctuation, - for a space."""
+    """Return GitHub's anchors of the headings: lower case, no punctuation, - for a space."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}

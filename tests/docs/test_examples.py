@@ -1,4 +1,4 @@
-"""Every example runs, and trains with replay parity."""
+"""Every example runs and trains with replay parity."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 FILES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
-EXAMPLES = [path for path in FILES if "__main__" in path.read_text()]  # broken_policies.py has tests of its own
+EXAMPLES = [path for path in FILES if "__main__" in path.read_text()]  # tests/audit tests broken_policies.py
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.name)

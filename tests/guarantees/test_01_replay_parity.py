@@ -1,4 +1,4 @@
-"""Guarantee 1: scoring a stored step before the first update gives the log-prob and value that acting stored."""
+"""Guarantee 1: before the first update, scoring a stored step gives the stored log-prob and value."""
 
 import pytest
 import torch
@@ -53,24 +53,24 @@ def worst_difference(policy, experience, ids):
     seed=st.integers(0, 1000),
     data=st.data(),
 )
-def test_every_stored_step_scores_as_it_was_lived(
+def test_scoring_reproduces_every_stored_step(
     name, core, num_slots, horizon, segments, rollouts, layers, end_rate, seed, data
 ):
     policy = make(name, core, layers, seed)
     experience, _, _ = collect(policy, num_slots, horizon, segments, rollouts, end_rate, seed)
-    some = data.draw(st.lists(st.integers(0, experience.num_segments - 1), min_size=1, max_size=4))
-    for ids in (torch.arange(experience.num_segments), torch.tensor(some)):
+    subset = data.draw(st.lists(st.integers(0, experience.num_segments - 1), min_size=1, max_size=4))
+    for ids in (torch.arange(experience.num_segments), torch.tensor(subset)):
         assert max(worst_difference(policy, experience, ids)) <= LIMIT
 
 
-def test_wiped_memory_replays_as_it_was_lived():
+def test_parity_holds_when_memory_is_reset_before_each_rollout():
     policy = make("box", "lstm")
     experience, _, _ = collect(policy, 3, 4, 2, 3, reset_memory_each_rollout=True)
     assert max(worst_difference(policy, experience, torch.arange(6))) <= LIMIT
 
 
 @pytest.mark.parametrize("core", ["lstm", "gru", "mingru"])
-def test_memory_kept_across_episodes_on_purpose_replays_as_it_was_lived(core):
+def test_parity_holds_with_lifetime_memory(core):
     policy = make("box", core)
     policy.memory_scope = "lifetime"
     experience, _, _ = collect(policy, 3, 5, 2, 2, end_rate=0.5)
@@ -78,8 +78,8 @@ def test_memory_kept_across_episodes_on_purpose_replays_as_it_was_lived(core):
 
 
 @pytest.mark.parametrize("wrong", ["zeros", "shifted", "other slot", "half"])
-def test_the_measure_sees_a_wrong_start_state(wrong):
-    """Parity that could not fail would promise nothing: each wrong start state is far above the limit."""
+def test_parity_detects_a_wrong_start_state(wrong):
+    """Show that the parity measure can fail: every wrong start state exceeds the limit a hundredfold."""
     policy = make("box", "lstm")
     experience, _, _ = collect(policy, 4, 5, 3, 2, end_rate=0.0)
     batch = experience.segments(torch.arange(4, 8))

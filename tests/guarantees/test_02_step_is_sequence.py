@@ -49,7 +49,7 @@ def test_steps_equal_a_sequence(name, core, T, B, layers, end_rate, seed):
 
 @pytest.mark.parametrize(("name", "core"), EVERY_POLICY_AND_CELL)
 def test_acting_from_memory_equals_a_sequence(name, core):
-    """The memory table carries the same state that a sequence carries inside."""
+    """The memory table holds the state that a sequence passes from step to step."""
     T, B = 7, 3
     policy = make(name, core)
     arrivals = random_arrivals(policy.spec, T, B, seed=3)
@@ -65,7 +65,7 @@ def test_acting_from_memory_equals_a_sequence(name, core):
 
 @pytest.mark.parametrize("name", ["fast", "box", "box-reals"])
 def test_time_and_slots_are_not_mixed(name):
-    """[B, T] with B = T would survive a swapped reshape: outputs must follow the slot they belong to."""
+    """With B = T a wrong reshape raises nothing, so compare each slot with the same slot scored alone."""
     T = B = 4
     policy = make(name)
     arrivals = random_arrivals(policy.spec, T, B, seed=5)

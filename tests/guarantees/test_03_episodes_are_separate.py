@@ -36,7 +36,7 @@ def with_one_first(spec, T, B, seed, at, slot, flag):
     seed=st.integers(0, 999),
     data=st.data(),
 )
-def test_history_before_a_first_is_forgotten(name, core, flag, T, B, layers, seed, data):
+def test_nothing_before_a_first_affects_what_follows(name, core, flag, T, B, layers, seed, data):
     at, slot = data.draw(st.integers(0, T - 1)), data.draw(st.integers(0, B - 1))
     policy = make(name, core, layers, seed)
     arrivals = with_one_first(policy.spec, T, B, seed, at, slot, flag)
@@ -77,7 +77,7 @@ def test_gradient_is_zero_across_a_first_and_not_within_an_episode(name, core, f
     for grad in state_grads:
         assert (grad[:, slot] == 0).all()
 
-    other = out[keys.VALUES][T - 1, 1]  # the other slot's episode runs through: its past matters
+    other = out[keys.VALUES][T - 1, 1]  # the other slot's episode does not end, so its past must matter
     obs_grad, *state_grads = torch.autograd.grad(other, [arrivals[keys.OBS], *start])
     assert (obs_grad[0, 1] != 0).any()
     for grad in state_grads:
@@ -87,8 +87,8 @@ def test_gradient_is_zero_across_a_first_and_not_within_an_episode(name, core, f
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.uint8, torch.float32])
 @pytest.mark.parametrize("flag", FLAGS)
 @pytest.mark.parametrize(("name", "core"), EVERY_POLICY_AND_CELL)
-def test_acting_forgets_exactly_the_slots_that_ended(name, core, flag, dtype):
-    """Flags of any type are masks: an integer flag must never be taken for a slot number."""
+def test_acting_resets_exactly_the_slots_that_ended(name, core, flag, dtype):
+    """Flags of any dtype are masks: an integer flag must not be used as a slot index."""
     B = 4
     policy = make(name, core)
     arrivals = random_arrivals(policy.spec, 3, B, seed=1, end_rate=0.0)
@@ -105,11 +105,11 @@ def test_acting_forgets_exactly_the_slots_that_ended(name, core, flag, dtype):
     for slot in (0, 2, 3):
         torch.testing.assert_close(out[keys.VALUES][slot], carried[keys.VALUES][slot])
         here, there = policy.get_memory()[0][:, slot], fresh.get_memory()[0][:, slot]
-        assert not torch.allclose(here, there, atol=1e-4), "this slot remembers more than a fresh one"
+        assert not torch.allclose(here, there, atol=1e-4), f"slot {slot} lost its memory"
 
 
 @pytest.mark.parametrize("core", ["lstm", "gru", "mingru"])
-def test_lifetime_memory_is_kept_on_purpose_only(core):
+def test_memory_survives_an_episode_end_only_with_lifetime_scope(core):
     policy = make("box", core)
     arrivals = random_arrivals(policy.spec, 2, 2, seed=1, end_rate=0.0)
     policy(step_td(arrivals, 0))

@@ -1,4 +1,4 @@
-"""Guarantee 4: no slot's output depends on another slot; any subset, in any order, on any call."""
+"""Guarantee 4: no slot's output depends on another slot, for any subset of slots in any order."""
 
 import pytest
 import torch
@@ -26,28 +26,28 @@ from support.policies import (
     seed=st.integers(0, 999),
     data=st.data(),
 )
-def test_a_subset_of_slots_scores_as_it_does_among_all(name, core, T, B, layers, seed, data):
-    some = torch.tensor(data.draw(st.lists(st.integers(0, B - 1), min_size=1, max_size=B, unique=True)))
+def test_a_subset_of_slots_scores_the_same_as_in_the_full_batch(name, core, T, B, layers, seed, data):
+    subset = torch.tensor(data.draw(st.lists(st.integers(0, B - 1), min_size=1, max_size=B, unique=True)))
     policy = make(name, core, layers, seed)
     arrivals = random_arrivals(policy.spec, T, B, seed)
     actions = random_actions(policy.spec, (T, B), torch.Generator().manual_seed(seed))
     start = random_state(policy, B, seed)
-    everyone = score(policy, arrivals, start, actions)
-    few = score(
+    full = score(policy, arrivals, start, actions)
+    part = score(
         policy,
-        {k: x[:, some] for k, x in arrivals.items()},
-        tuple(s[:, some] for s in start),
-        actions[:, some],
+        {k: x[:, subset] for k, x in arrivals.items()},
+        tuple(s[:, subset] for s in start),
+        actions[:, subset],
     )
     for key in (keys.LOG_PROB, keys.VALUES, keys.ENTROPY):
-        torch.testing.assert_close(few[key], everyone[key][:, some], rtol=1e-5, atol=2e-6)
+        torch.testing.assert_close(part[key], full[key][:, subset], rtol=1e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize(("name", "core"), EVERY_POLICY_AND_CELL)
 @settings(max_examples=4, deadline=None)
 @given(B=st.integers(2, 6), seed=st.integers(0, 999), data=st.data())
 def test_slots_may_act_in_any_groups_and_order(name, core, B, seed, data):
-    """Slots split into groups that change from step to step remember the same as slots that always act together."""
+    """Slots that act in groups, regrouped at every step, get the same values as slots that always act together."""
     T = 4
     together, split = make(name, core, 2, seed), make(name, core, 2, seed)
     arrivals = random_arrivals(together.spec, T, B, seed)
@@ -63,8 +63,8 @@ def test_slots_may_act_in_any_groups_and_order(name, core, B, seed, data):
 
 
 @pytest.mark.parametrize(("name", "core"), EVERY_POLICY_AND_CELL)
-def test_slots_named_by_their_start_keep_their_rows(name, core):
-    """training_env_id_start names a slice of slots; another batch width or another start is another set of slots."""
+def test_training_env_id_start_selects_the_slots(name, core):
+    """training_env_id_start and the batch size name a range of slots; each slot keeps its own row of memory."""
     policy, whole = make(name, core), make(name, core)
     arrivals = random_arrivals(policy.spec, 3, 4, seed=2)
     for t in range(3):

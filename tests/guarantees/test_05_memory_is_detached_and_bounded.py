@@ -1,4 +1,4 @@
-"""Guarantee 5: nothing kept between calls has a graph, and neither graphs nor memory grow with steps."""
+"""Guarantee 5: nothing kept between calls has an autograd graph, and neither graphs nor memory grow with steps."""
 
 import gc
 
@@ -18,7 +18,7 @@ from support.policies import (
 
 
 def graph_size(tensor: torch.Tensor) -> int:
-    """Number of nodes behind a tensor in the autograd graph."""
+    """Count the autograd nodes a tensor depends on."""
     seen, stack = set(), [tensor.grad_fn]
     while stack:
         node = stack.pop()
@@ -41,11 +41,11 @@ def test_memory_has_no_graph_even_when_acting_with_gradients(name, core):
             assert leaf.grad_fn is None
             assert not leaf.requires_grad
     assert sizes[0] > 0
-    assert len(set(sizes[1:])) == 1  # the graph of step 12 is that of step 2
+    assert len(set(sizes[1:])) == 1  # step 12 has as many nodes as step 2
 
 
 @pytest.mark.parametrize(("name", "core"), EVERY_POLICY_AND_CELL)
-def test_nothing_is_left_over_after_steps(name, core):
+def test_acting_leaves_no_tensors_behind(name, core):
     policy = make(name, core)
     arrivals = random_arrivals(policy.spec, 2, 3, seed=1)
 
@@ -78,17 +78,17 @@ def test_learning_leaves_memory_and_start_states_alone(name, core):
 
 
 @pytest.mark.parametrize(("name", "core"), EVERY_POLICY_AND_CELL)
-def test_get_and_set_memory_hand_over_copies(name, core):
+def test_get_memory_and_set_memory_copy(name, core):
     policy = make(name, core)
     arrivals = random_arrivals(policy.spec, 3, 3, seed=1, end_rate=0.0)
     policy(step_td(arrivals, 0))
     taken = policy.get_memory()
     kept = tuple(leaf.clone() for leaf in taken)
     expected = policy(step_td(arrivals, 1))[keys.VALUES]
-    assert all(torch.equal(a, b) for a, b in zip(taken, kept, strict=True))  # acting did not change what was handed out
+    assert all(torch.equal(a, b) for a, b in zip(taken, kept, strict=True))  # acting does not write into the copy
     policy.set_memory(taken)
     for leaf in taken:
-        leaf.fill_(torch.nan)  # nor does changing it now change the policy
+        leaf.fill_(torch.nan)  # and the policy does not read from it
     torch.testing.assert_close(policy(step_td(arrivals, 1))[keys.VALUES], expected)
 
 

@@ -1,6 +1,6 @@
-"""Guarantee 6: a segment is one slot, consecutive time, no splices; each step is trained on once per epoch.
+"""Guarantee 6: a segment is consecutive steps of one slot, and each step is trained on once per epoch.
 
-Every number written says which slot and which moment of the run it belongs to, so a segment can be read back.
+Every number written encodes its slot and its time step, so a test can tell where each number of a segment came from.
 """
 
 import random
@@ -14,7 +14,7 @@ from torch import Tensor
 from holdfast.ppo import Experience, segment_minibatches
 from holdfast.spec import keys
 
-MOMENTS = 1000  # code of a step: slot x MOMENTS + moment of the run
+STEPS = 1000  # code of a step: slot x STEPS + time step of the run
 
 
 @dataclass
@@ -61,19 +61,19 @@ def arrived(codes: Tensor) -> dict[str, Tensor]:
 
 
 def state_before(codes: Tensor) -> tuple[Tensor, ...]:
-    """Leaves [2, n, 3] and [1, n, 2]; layers and units differ, so that mixing axes shows."""
+    """Return leaves [2, n, 3] and [1, n, 2]; every layer and unit differs, so that swapped axes are detected."""
     h = codes.float().reshape(1, -1, 1) + torch.tensor([0.25, 0.5]).reshape(2, 1, 1) + torch.arange(3) / 16
     return h, codes.float().reshape(1, -1, 1) - torch.arange(2) / 4
 
 
 def collect(experience: Experience, start: int, groups: list[Tensor], rng: random.Random) -> None:
-    """One rollout whose row 0 is moment `start`. Groups of slots advance each at its own pace."""
+    """Write one rollout whose row 0 is time step `start`; groups of slots advance independently."""
     R = experience.num_rows
     row_of = [0] * len(groups)
     while pending := [g for g, t in enumerate(row_of) if t < R]:
         g = rng.choice(pending)
         t, slots = row_of[g], groups[g]
-        codes = slots * MOMENTS + start + t
+        codes = slots * STEPS + start + t
         if t in experience.state_rows:
             experience.write_state(t, state_before(codes), slots)
         experience.write_action(t, codes, codes.float() + 0.5, codes.float() + 0.25, slots)
@@ -83,13 +83,13 @@ def collect(experience: Experience, start: int, groups: list[Tensor], rng: rando
 
 
 def rollouts(shape: Shape, num_rollouts: int, seed: int):
-    """Yield the buffer after each rollout, with the moment of its row 0."""
+    """Yield the buffer after each rollout, with the time step of its row 0."""
     rng = random.Random(seed)
     experience = make(shape)
     for n in range(num_rollouts):
         start = n * shape.num_rows
         if n == 0:
-            experience.write_arrival(0, arrived(torch.arange(shape.num_slots) * MOMENTS))
+            experience.write_arrival(0, arrived(torch.arange(shape.num_slots) * STEPS))
         else:
             experience.carry_over()
         order = torch.tensor(rng.sample(range(shape.num_slots), shape.num_slots))
@@ -109,10 +109,10 @@ def test_minibatches_are_whole_segments_and_an_epoch_is_every_step_once(shape, s
                 batch = experience.segments(ids)
                 codes = batch.arrivals[keys.OBS][..., 0]
                 assert codes.shape == (shape.horizon, len(ids))
-                slots, moments = codes // MOMENTS, codes % MOMENTS
-                assert (slots == slots[0]).all(), "a segment has steps of two slots"
-                assert (moments == moments[0] + torch.arange(shape.horizon).unsqueeze(1)).all(), "time jumps"
-                assert ((moments[0] - start) % shape.horizon == 0).all()
+                slots, times = codes // STEPS, codes % STEPS
+                assert (slots == slots[0]).all(), "a segment mixes slots"
+                assert (times == times[0] + torch.arange(shape.horizon).unsqueeze(1)).all(), "steps are not consecutive"
+                assert ((times[0] - start) % shape.horizon == 0).all()
 
                 for key, column in arrived(codes.flatten()).items():
                     assert torch.equal(batch.arrivals[key].flatten(0, 1), column), key
@@ -121,16 +121,16 @@ def test_minibatches_are_whole_segments_and_an_epoch_is_every_step_once(shape, s
                 assert torch.equal(batch.log_prob, codes.float() + 0.5)
                 assert torch.equal(batch.values, codes.float() + 0.25)
                 assert torch.equal(batch.valid, codes % 3 != 0)
-                for leaf, lived in zip(batch.start_state, state_before(codes[0]), strict=True):
-                    assert torch.equal(leaf, lived), "not the memory the segment was lived with"
+                for leaf, expected in zip(batch.start_state, state_before(codes[0]), strict=True):
+                    assert torch.equal(leaf, expected), "wrong start state"
                 seen += codes.flatten().tolist()
-            every_step = [s * MOMENTS + start + t for s in range(shape.num_slots) for t in range(shape.num_rows)]
+            every_step = [s * STEPS + start + t for s in range(shape.num_slots) for t in range(shape.num_rows)]
             assert sorted(seen) == every_step
 
 
 @settings(deadline=None, max_examples=60)
 @given(shapes, st.integers(1, 3), st.integers(0, 10_000))
-def test_burn_in_is_the_steps_just_before_with_the_memory_lived_there(shape, num_rollouts, seed):
+def test_burn_in_is_the_steps_before_the_segment_with_their_stored_state(shape, num_rollouts, seed):
     for experience, start in rollouts(shape, num_rollouts, seed):
         ids = torch.randperm(experience.num_segments, generator=torch.Generator().manual_seed(seed))
         begins = experience.segments(ids).arrivals[keys.OBS][0, :, 0]
@@ -141,10 +141,10 @@ def test_burn_in_is_the_steps_just_before_with_the_memory_lived_there(shape, num
             assert torch.equal(codes[-1] + 1, begins[group.positions])
             assert torch.equal(codes, codes[0] + torch.arange(steps).unsqueeze(1))
             assert torch.equal(group.first, (codes % 5 == 0) | (codes % 7 == 0))
-            for leaf, lived in zip(group.start_state, state_before(codes[0]), strict=True):
-                assert torch.equal(leaf, lived)
+            for leaf, expected in zip(group.start_state, state_before(codes[0]), strict=True):
+                assert torch.equal(leaf, expected)
             warmed[group.positions] += steps
-        assert torch.equal(warmed, (begins % MOMENTS - start).clamp(max=shape.burn_in))
+        assert torch.equal(warmed, (begins % STEPS - start).clamp(max=shape.burn_in))
 
 
 @settings(deadline=None, max_examples=30)
@@ -152,9 +152,9 @@ def test_burn_in_is_the_steps_just_before_with_the_memory_lived_there(shape, num
 def test_the_whole_rollout_is_every_slot_from_row_0(shape, num_rollouts, seed):
     for experience, start in rollouts(shape, num_rollouts, seed):
         whole = experience.whole()
-        codes = torch.arange(shape.num_slots) * MOMENTS + start + torch.arange(shape.num_rows).unsqueeze(1)
+        codes = torch.arange(shape.num_slots) * STEPS + start + torch.arange(shape.num_rows).unsqueeze(1)
         assert torch.equal(whole.arrivals[keys.OBS][..., 0], codes)
         assert torch.equal(whole.actions, codes)
         assert torch.equal(whole.values, codes.float() + 0.25)
-        for leaf, lived in zip(whole.start_state, state_before(codes[0]), strict=True):
-            assert torch.equal(leaf, lived)
+        for leaf, expected in zip(whole.start_state, state_before(codes[0]), strict=True):
+            assert torch.equal(leaf, expected)

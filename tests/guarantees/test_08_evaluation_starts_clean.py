@@ -13,7 +13,7 @@ from holdfast.policies import BoxPolicy, Fast
 
 
 class SameEveryTime(gymnasium.Env):
-    """An episode that is the same whatever the seed, and whose return shows everything the policy did in it."""
+    """Episodes do not depend on the seed, and every action changes the return."""
 
     observation_space = gymnasium.spaces.Box(-5.0, 5.0, (3,), np.float32)
     action_space = gymnasium.spaces.Box(-10.0, 10.0, (1,), np.float32)
@@ -33,7 +33,7 @@ class SameEveryTime(gymnasium.Env):
 
 @pytest.fixture(autouse=True)
 def _registered():
-    gymnasium.register("SameEveryTime-v0", SameEveryTime)
+    gymnasium.register("SameEveryTime-v0", lambda **kwargs: SameEveryTime(**kwargs))
     yield
     gymnasium.registry.pop("SameEveryTime-v0")
 
@@ -50,11 +50,11 @@ def test_later_episodes_equal_the_first(core):
     fresh = evaluate(policy, env, episodes=1, seed=0, num_envs=1)
     assert len(many.returns) == 5
     assert many.returns == pytest.approx([fresh.returns[0]] * 5, abs=1e-6)
-    assert abs(fresh.returns[0]) > 1e-3  # a policy that did nothing would pass
+    assert abs(fresh.returns[0]) > 1e-3  # a policy whose actions are all 0 would pass
 
 
-def test_the_check_can_fail():
-    """Memory kept across episodes on purpose makes later episodes differ, so the equality above says something."""
+def test_later_episodes_differ_with_lifetime_memory():
+    """Show that the test above can fail."""
     env = GymEnv(name="gym:SameEveryTime-v0", num_envs=1)
     torch.manual_seed(1)
     policy = BoxPolicy(describe(env), memory_scope="lifetime")
@@ -65,7 +65,7 @@ def test_the_check_can_fail():
     assert abs(returns[0] - returns[1]) > 1e-3
 
 
-def test_what_was_remembered_before_does_not_matter():
+def test_memory_from_before_the_evaluation_has_no_effect():
     env = GymEnv(name="gym:SameEveryTime-v0", num_envs=1)
     policy = BoxPolicy(describe(env))
     clean = evaluate(policy, env, episodes=2, seed=0)
@@ -77,7 +77,7 @@ def test_what_was_remembered_before_does_not_matter():
 
 
 def test_episodes_depend_on_their_own_seed_only():
-    """Playing more episodes per slot adds episodes and changes none; Pendulum's returns are real numbers that tell seeds apart."""
+    """More episodes per slot add episodes and change none. Pendulum's returns differ for every seed."""
     env = GymEnv(name="gym:Pendulum-v1", num_envs=1, hide=[2])
     torch.manual_seed(0)
     policy = BoxPolicy(describe(env))
@@ -89,13 +89,13 @@ def test_episodes_depend_on_their_own_seed_only():
 
 
 @pytest.mark.parametrize("episodes", [2, 6])
-def test_desync_does_not_cut_the_episodes_that_are_judged(episodes):
+def test_desync_does_not_shorten_evaluation_episodes(episodes):
     env = CollectEnv(num_envs=3, agents=2, max_steps=12, desync=True)
     torch.manual_seed(0)
     assert evaluate(Fast(describe(env)), env, episodes=episodes, seed=0).length_mean == 12
 
 
-def test_more_slots_than_trained_with_is_fine():
+def test_evaluation_may_use_more_slots_than_training():
     env = GymEnv(name="gym:SameEveryTime-v0", num_envs=1)
     policy = BoxPolicy(describe(env))
     policy.set_memory(tuple(torch.randn(layers, 2, hidden) for layers, hidden in policy.state_shapes))

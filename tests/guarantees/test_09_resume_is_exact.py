@@ -1,9 +1,10 @@
-"""Guarantee 9: a run that was stopped anywhere and continued is the run that was never stopped, bit for bit.
+"""Guarantee 9: a run that is stopped anywhere and resumed equals an uninterrupted run, bit for bit.
 
-tests/reliability has the kills, the signals and the damaged files; and that it takes everything that is saved.
+tests/reliability covers kills, signals and damaged files, and shows that every part of a checkpoint is needed.
 """
 
 import json
+import re
 
 import pytest
 import torch
@@ -47,14 +48,16 @@ MEMORY = [
 
 
 def state(run):
-    """Everything that has to be equal at the end."""
-    saved = load_checkpoint(newest_checkpoint(run / "checkpoints"))
+    """Return everything that must be equal at the end."""
+    newest = newest_checkpoint(run / "checkpoints")
+    assert newest is not None
+    saved = load_checkpoint(newest)
     summary = json.loads((run / "summary.json").read_text())
     totals = {key: summary[key] for key in ("agent_steps", "episode_return_mean", "episodes", "exact")}
     return saved.tensors, figures(run), totals
 
 
-def same(one, other):
+def assert_same(one, other):
     (tensors, *rest), (other_tensors, *other_rest) = one, other
     assert tensors.keys() == other_tensors.keys()
     for group, members in tensors.items():
@@ -66,7 +69,7 @@ def same(one, other):
 
 
 def stop_at(monkeypatch, owner, name, call):
-    """The call-th call of this method ends the run as a signal would, when it is done."""
+    """Stop the run, as SIGTERM does, after the call-th call of this method."""
     original, calls = getattr(owner, name), []
 
     def counted(self, *args, **kwargs):
@@ -79,24 +82,24 @@ def stop_at(monkeypatch, owner, name, call):
     monkeypatch.setattr(owner, name, counted)
 
 
-def continued(words, folder, name, stops):
-    """The run after being stopped at each of these places, each time by another process as far as the run can tell."""
+def resumed(words, folder, name, stops):
+    """Stop a run at each of these calls and resume it each time; return its final state."""
     for owner, method, call in stops:
         run = load_settings([*words, f"runs_dir={folder}", f"run={name}"])
         with pytest.MonkeyPatch.context() as patch:
             stop_at(patch, owner, method, call)
             with pytest.raises(Stopped):
                 train(run)
-        torch.manual_seed(12345)  # whatever another process would have
+        torch.manual_seed(12345)  # another process has another global random state
     return state(train(load_settings([*words, f"runs_dir={folder}", f"run={name}"])).run)
 
 
 @pytest.mark.parametrize("core", ["lstm", "gru", "mingru", "none"])
 @pytest.mark.parametrize("agent", ["py_agent=fast", "agent=fast", "agent=latent_attn_tiny"])
-def test_every_core_and_both_families(agent, core, tmp_path):
+def test_resume_is_exact_for_every_core_and_both_families(agent, core, tmp_path):
     words = [*MEMORY, agent, f"policy.core={core}"]
     whole = state(train(load_settings([*words, f"runs_dir={tmp_path}", "run=whole"])).run)
-    same(continued(words, tmp_path, "cut", [(Collector, "collect", 2), (Learner, "_step", 2)]), whole)
+    assert_same(resumed(words, tmp_path, "cut", [(Collector, "collect", 2), (Learner, "_step", 2)]), whole)
 
 
 OPTIONS = {
@@ -124,29 +127,31 @@ def whole_runs(tmp_path_factory):
 
 
 @pytest.mark.slow
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
-def test_stopped_anywhere_and_however_often(whole_runs, tmp_path_factory, data):
+def test_resume_is_exact_after_any_number_of_stops(whole_runs, tmp_path_factory, data):
     option = data.draw(st.sampled_from(sorted(OPTIONS)))
     place = st.tuples(
         *[st.sampled_from([(Collector, "collect"), (Learner, "_step"), (Learner, "update")]), st.integers(1, 2)]
     )
     stops = [(*where, call) for where, call in data.draw(st.lists(place, min_size=1, max_size=3))]
     folder = tmp_path_factory.mktemp("cut")
-    same(continued([*CARTPOLE, *OPTIONS[option]], folder, "cut", stops), whole_runs[option])
+    assert_same(resumed([*CARTPOLE, *OPTIONS[option]], folder, "cut", stops), whole_runs[option])
 
 
-def test_worlds_that_cannot_come_back_say_so_and_start_new_episodes(tmp_path, capsys):
+def test_worlds_that_cannot_be_replayed_start_new_episodes(tmp_path, capsys):
     words = [word for word in CARTPOLE if not word.startswith("env=")] + ["env=gymvec:CartPole-v1"]
-    *_, figures = continued(words, tmp_path, "cut", [(Collector, "collect", 3)])
-    said = capsys.readouterr().err
-    assert "a vector environment draws its episodes from one generator" in said
-    assert "with new episodes, so not exactly" in said
+    *_, figures = resumed(words, tmp_path, "cut", [(Collector, "collect", 3)])
+    messages = capsys.readouterr().err
+    assert "vector environment" in messages
+    assert "new episodes" in messages
     assert figures["exact"] is False
     assert [row["update"] for row in read_metrics(tmp_path / "cut")] == [1, 2, 3, 4, 5]
 
 
-def test_other_threads_are_not_called_exact(tmp_path, capsys):
+def test_a_resume_with_other_threads_is_not_exact(tmp_path, capsys):
     one, two = "trainer.threads=1", "trainer.threads=2"
     words = [*CARTPOLE, f"runs_dir={tmp_path}", "run=cut"]
     with pytest.MonkeyPatch.context() as patch:
@@ -154,7 +159,5 @@ def test_other_threads_are_not_called_exact(tmp_path, capsys):
         with pytest.raises(Stopped):
             train(load_settings([*words, one]))
     train(load_settings([f"runs_dir={tmp_path}", "run=cut", two]))
-    said = capsys.readouterr().err
-    assert "from here on with trainer.threads 1 -> 2" in said
-    assert "saved with threads 1 (here 2)" in said
+    assert re.search(r"trainer\.threads\W+1\D+2", capsys.readouterr().err)
     assert json.loads((tmp_path / "cut" / "summary.json").read_text())["exact"] is False

@@ -1,5 +1,5 @@
 """Guarantee 11: the policy acts on every first observation, no terminal observation enters the next episode's memory,
-and truncation bootstraps from V(final observation) with the memory of the episode that was cut."""
+and a truncated episode bootstraps from V(final observation) with the memory of the episode that was cut."""
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ def collector_for(policy, num_slots, horizon, end_rate):
     end_rate=st.sampled_from([0.1, 0.5, 1.0]),
     seed=st.integers(0, 99),
 )
-def test_the_policy_sees_what_the_world_showed_and_nothing_else(core, num_slots, horizon, end_rate, seed):
+def test_the_policy_acts_on_every_observation_except_final_ones(core, num_slots, horizon, end_rate, seed):
     policy = make("box", core)
     collector, experience, world = collector_for(policy, num_slots, horizon, end_rate)
     seen = []
@@ -55,7 +55,7 @@ def test_the_policy_sees_what_the_world_showed_and_nothing_else(core, num_slots,
 @pytest.mark.parametrize("core", ["lstm", "gru", "mingru"])
 @settings(max_examples=15, deadline=None)
 @given(num_slots=st.integers(1, 4), horizon=st.integers(1, 6), seed=st.integers(0, 99))
-def test_truncation_bootstraps_from_the_cut_episodes_memory(core, num_slots, horizon, seed):
+def test_truncation_bootstraps_with_the_memory_of_the_truncated_episode(core, num_slots, horizon, seed):
     policy = make("box", core)
     collector, experience, world = collector_for(policy, num_slots, horizon, end_rate=0.6)
     collector.start(seed)
@@ -66,7 +66,7 @@ def test_truncation_bootstraps_from_the_cut_episodes_memory(core, num_slots, hor
     for (step, slot), final in world.finals.items():
         if outcomes["dones"][step, slot] or not outcomes["truncateds"][step, slot]:
             continue
-        # By hand: live the slot's rollout again up to the cut, then look at the final observation.
+        # By hand: replay the slot up to the truncation, then compute the value of the final observation.
         state = tuple(leaf[:, slot : slot + 1] for leaf in whole.start_state)
         for t in range(step):
             one = {k: x[t, slot : slot + 1] for k, x in arrivals.items()}
@@ -86,7 +86,7 @@ def _td(columns):
     return TensorDict(columns, batch_size=[1])
 
 
-def test_episode_returns_are_counted_to_the_last_reward():
+def test_episode_returns_include_the_last_reward():
     policy = make("box")
     collector, _, world = collector_for(policy, 2, 10, end_rate=0.4)
     collector.start(0)

@@ -1,4 +1,4 @@
-"""Guarantee 12: a value, a bootstrap or an evaluation never advances or resets rollout memory, nor any random state."""
+"""Guarantee 12: computing a value, a bootstrap or an evaluation changes neither rollout memory nor random state."""
 
 import pytest
 import torch
@@ -13,10 +13,10 @@ from support.policies import EVERY_POLICY_AND_CELL, make, random_actions, random
 
 
 @pytest.mark.parametrize(("name", "core"), EVERY_POLICY_AND_CELL)
-def test_looks_between_steps_leave_a_rollout_bit_identical(name, core):
+def test_pure_calls_between_steps_leave_a_rollout_bit_identical(name, core):
     T, B = 6, 3
 
-    def act(look: bool) -> list[torch.Tensor]:
+    def act(with_pure_calls: bool) -> list[torch.Tensor]:
         policy = make(name, core)
         arrivals = random_arrivals(policy.spec, T, B, seed=1)
         other = random_arrivals(policy.spec, 4, 5, seed=9)
@@ -24,20 +24,20 @@ def test_looks_between_steps_leave_a_rollout_bit_identical(name, core):
         policy.sampling.generator = torch.Generator().manual_seed(0)
         seen = []
         for t in range(T):
-            if look:
+            if with_pure_calls:
                 state = policy.memory.read(torch.arange(5))
                 value_of(policy, {k: x[0] for k, x in other.items()}, state)
                 actions = random_actions(policy.spec, (4, 5), torch.Generator().manual_seed(t))
                 score(policy, other, state, actions)
                 state_after(policy, other, state, actions)
-                policy(step_td(other, 1), action=actions[0])  # scoring without a state starts from a blank one
+                policy(step_td(other, 1), action=actions[0])  # without a state, scoring starts from zero
                 policy.get_memory()
             out = policy(step_td(arrivals, t))
             seen += [out[keys.ACTIONS], out[keys.VALUES], *policy.memory.read(torch.arange(B))]
         return seen
 
-    for plain, looked in zip(act(look=False), act(look=True), strict=True):
-        assert torch.equal(plain, looked)
+    for alone, mixed in zip(act(with_pure_calls=False), act(with_pure_calls=True), strict=True):
+        assert torch.equal(alone, mixed)
 
 
 @pytest.mark.parametrize("greedy", [True, False])

@@ -1,4 +1,4 @@
-"""Advantages against numbers worked out by hand, and against the definition written as a plain loop."""
+"""Advantages compared with hand-computed numbers and with the definition written as a loop."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def flags(*rows: int, size: int) -> torch.Tensor:
 def three_steps(
     done: tuple[int, ...] = (), truncated: tuple[int, ...] = (), junk: tuple[int, ...] = ()
 ) -> dict[str, torch.Tensor]:
-    """Actions 0, 1, 2 of one slot. Rewards 1, 2, 4 arrive at rows 1, 2, 3; the 100 of row 0 is not theirs."""
+    """Actions 0, 1, 2 of one slot. Rewards 1, 2, 4 arrive at rows 1, 2, 3; the 100 of row 0 belongs to an earlier action."""
     return {
         "rewards": column(100, 1, 2, 4),
         "values": column(8, 4, 2, 16),
@@ -41,7 +41,7 @@ def test_an_unbroken_rollout_bootstraps_from_its_last_observation():
     assert returns.flatten().tolist() == [3.375, 5.5, 12.0]
 
 
-def test_termination_has_no_next_value_and_stops_the_sum():
+def test_termination_does_not_bootstrap_and_stops_the_sum():
     # the world ended on arriving at row 2: error of action 1 is 2 - 4
     advantages, returns = gae(**three_steps(done=(2,)), gamma=GAMMA, lam=LAM)
     assert advantages.flatten().tolist() == [-5.0 - 0.5, -2.0, 10.0]
@@ -64,7 +64,7 @@ def test_terminated_and_truncated_at_once_is_terminated():
     assert torch.equal(both[0], terminated[0])
 
 
-def test_the_end_of_the_batch_may_be_the_end_of_an_episode():
+def test_an_episode_may_end_at_the_last_row():
     terminated, _ = gae(**three_steps(done=(3,)), gamma=GAMMA, lam=LAM)
     assert terminated[2].item() == 4.0 - 2.0
     rollout = three_steps(truncated=(3,))
@@ -73,19 +73,19 @@ def test_the_end_of_the_batch_may_be_the_end_of_an_episode():
     assert truncated[2].item() == 4.0 + 10.0 - 2.0
 
 
-def test_an_end_that_arrived_at_row_0_belongs_to_the_rollout_before():
+def test_an_end_at_row_0_belongs_to_the_previous_rollout():
     ended_before, _ = gae(**three_steps(done=(0,), truncated=(0,)), gamma=GAMMA, lam=LAM)
     assert torch.equal(ended_before, gae(**three_steps(), gamma=GAMMA, lam=LAM)[0])
 
 
-def test_junk_has_no_advantage_and_lets_nothing_through():
-    # action 0 still bootstraps from V of row 1, but learns nothing of what came after the junk
+def test_an_invalid_step_has_no_advantage_and_stops_the_sum():
+    # action 0 still bootstraps from V of row 1, but gets nothing from the steps after the invalid one
     advantages, returns = gae(**three_steps(junk=(1,)), gamma=GAMMA, lam=LAM)
     assert advantages.flatten().tolist() == [-5.0, 0.0, 10.0]
     assert returns.flatten().tolist() == [3.0, 4.0, 12.0]
 
 
-def test_junk_may_hold_anything():
+def test_invalid_steps_may_contain_nan():
     rollout = three_steps(junk=(1,), truncated=(2,))
     rollout["rewards"][2] = torch.nan
     assert torch.isfinite(gae(**rollout, gamma=GAMMA, lam=LAM)[0]).all()
@@ -94,7 +94,7 @@ def test_junk_may_hold_anything():
     ).all()
 
 
-def test_a_truncation_without_a_final_value_cannot_pass_unseen():
+def test_a_missing_final_value_shows_as_nan():
     advantages, _ = gae(**three_steps(truncated=(2,)), gamma=GAMMA, lam=LAM)
     assert advantages[1].isnan().all()
 
@@ -109,7 +109,7 @@ def test_vtrace_by_hand():
 
 
 @pytest.mark.parametrize("estimate", [gae, vtrace])
-def test_inputs_are_left_alone_and_no_graph_is_kept(estimate):
+def test_inputs_are_unchanged_and_results_have_no_graph(estimate):
     rollout = three_steps(truncated=(2,))
     rollout["final_values"][1] = 6.0
     before = {name: x.clone() for name, x in rollout.items()}
@@ -143,7 +143,7 @@ def rollouts(draw: st.DrawFn) -> dict[str, torch.Tensor]:
 
 @settings(deadline=None, max_examples=60)
 @given(rollouts(), st.floats(0, 1), st.floats(0, 1))
-def test_gae_is_its_definition_step_by_step(rollout, gamma, lam):
+def test_gae_equals_its_definition(rollout, gamma, lam):
     advantages, returns = gae(**rollout, gamma=gamma, lam=lam)
     R, S = advantages.shape
     for s in range(S):
@@ -168,7 +168,7 @@ def test_gae_is_its_definition_step_by_step(rollout, gamma, lam):
 
 @settings(deadline=None, max_examples=40)
 @given(rollouts(), st.floats(0, 1), st.floats(0, 1))
-def test_vtrace_of_an_unmoved_policy_is_gae(rollout, gamma, lam):
+def test_vtrace_of_an_unchanged_policy_is_gae(rollout, gamma, lam):
     ones = torch.ones_like(rollout["final_values"])
     expected = gae(**rollout, gamma=gamma, lam=lam)
     got = vtrace(**rollout, ratio=ones, gamma=gamma, lam=lam, rho_clip=1.0, c_clip=1.0)

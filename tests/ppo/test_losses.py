@@ -1,4 +1,4 @@
-"""Losses worked out by hand; junk steps count nowhere, not even in gradients."""
+"""Losses compared with hand-computed numbers; invalid steps affect neither losses nor gradients."""
 
 import math
 
@@ -13,8 +13,13 @@ def row(*numbers: float, grad: bool = False) -> torch.Tensor:
     return torch.tensor([numbers], dtype=torch.float64, requires_grad=grad)
 
 
+def gradient(x: torch.Tensor) -> torch.Tensor:
+    assert x.grad is not None
+    return x.grad
+
+
 def losses(ratio=(1.0,), advantages=(1.0,), **changes):
-    """One-row minibatch with the given probability ratios; everything else is plain unless changed."""
+    """Losses of a one-row minibatch with these probability ratios; other inputs are 0 unless changed."""
     n = len(ratio)
     inputs = {
         "new_log_prob": row(*(math.log(r) for r in ratio)),
@@ -35,13 +40,13 @@ def losses(ratio=(1.0,), advantages=(1.0,), **changes):
 @pytest.mark.parametrize(
     ("ratio", "advantage", "loss"),
     [
-        (1.5, 2.0, -2.5),  # better than expected and already likelier: clipped at 1.25
-        (0.5, 2.0, -1.0),  # better, but made less likely: full correction
-        (1.5, -2.0, 3.0),  # worse, but made likelier: full correction
-        (0.5, -2.0, 1.5),  # worse and already less likely: clipped at 0.75
+        (1.5, 2.0, -2.5),  # good action, already more likely: clipped at 1.25
+        (0.5, 2.0, -1.0),  # good action that became less likely: not clipped
+        (1.5, -2.0, 3.0),  # bad action that became more likely: not clipped
+        (0.5, -2.0, 1.5),  # bad action, already less likely: clipped at 0.75
     ],
 )
-def test_the_policy_loss_is_clipped_only_where_it_has_gone_far_enough(ratio, advantage, loss):
+def test_the_policy_loss_is_clipped_when_the_action_already_moved_the_right_way(ratio, advantage, loss):
     got = losses((ratio,), (advantage,))
     assert got.policy_loss.item() == pytest.approx(loss)
     assert got.clip_fraction.item() == 1.0
@@ -51,7 +56,7 @@ def test_the_policy_loss_is_clipped_only_where_it_has_gone_far_enough(ratio, adv
 def test_the_policy_gradient_is_minus_advantage_times_ratio_and_zero_where_clipped():
     new = row(math.log(1.1), math.log(1.5), grad=True)
     losses((1, 1), (2.0, 2.0), new_log_prob=new).policy_loss.backward()
-    assert new.grad.flatten().tolist() == pytest.approx([-2.0 * 1.1 / 2, 0.0])
+    assert gradient(new).flatten().tolist() == pytest.approx([-2.0 * 1.1 / 2, 0.0])
 
 
 def test_kl_is_the_k3_estimate():
@@ -60,7 +65,7 @@ def test_kl_is_the_k3_estimate():
     assert got.approx_kl.item() == pytest.approx(k3)
 
 
-def test_the_value_loss_takes_the_worse_of_moved_and_clipped():
+def test_the_value_loss_is_the_larger_of_unclipped_and_clipped():
     # old 0, returns 1. new 0.8 is clipped to 0.5: (1 - 0.5)^2 > (1 - 0.8)^2. new -2: (1 + 2)^2 stays.
     values = {"new_values": row(0.8, -2.0), "returns": row(1.0, 1.0)}
     assert losses((1, 1), (0, 0), value_clip=0.5, **values).value_loss.item() == pytest.approx(0.5 * (0.25 + 9) / 2)
@@ -70,19 +75,19 @@ def test_the_value_loss_takes_the_worse_of_moved_and_clipped():
 def test_the_value_gradient_pulls_towards_returns():
     new = row(0.3, grad=True)
     losses(new_values=new, returns=row(1.0)).value_loss.backward()
-    assert new.grad.item() == pytest.approx(0.3 - 1.0)
+    assert gradient(new).item() == pytest.approx(0.3 - 1.0)
 
 
-def test_entropy_is_a_mean_that_carries_gradient():
+def test_entropy_is_a_mean_with_gradient():
     entropy = row(1.0, 3.0, grad=True)
     got = losses((1, 1), (0, 0), entropy=entropy).entropy
     got.backward()
     assert got.item() == 2.0
-    assert entropy.grad.flatten().tolist() == [0.5, 0.5]
+    assert gradient(entropy).flatten().tolist() == [0.5, 0.5]
 
 
 @pytest.mark.parametrize("bad", [1e6, torch.inf, torch.nan])
-def test_junk_steps_change_no_figure_and_no_gradient(bad):
+def test_invalid_steps_change_no_metric_and_no_gradient(bad):
     alone = {"new_values": row(0.3), "returns": row(1.0), "entropy": row(0.7), "value_clip": 0.5}
     expected = losses((1.1,), (2.0,), **alone)
     names = ("new_log_prob", "new_values", "entropy")
@@ -102,17 +107,17 @@ def test_junk_steps_change_no_figure_and_no_gradient(bad):
     assert got.ratio[0, 1].item() == 1.0
     (got.policy_loss + got.value_loss + got.entropy).backward()
     for name in names:
-        assert steps[name].grad[0, 1].item() == 0.0, name
-        assert steps[name].grad[0, 0].item() != 0.0, name
+        assert gradient(steps[name])[0, 1].item() == 0.0, name
+        assert gradient(steps[name])[0, 0].item() != 0.0, name
 
 
-def test_a_junk_return_reaches_no_gradient_through_the_clipped_value():
+def test_an_invalid_return_reaches_no_gradient_through_the_clipped_value():
     new = row(0.3, 0.0, grad=True)
     valid = torch.tensor([[True, False]])
     losses(
         (1, 1), (0, 0), new_values=new, returns=row(1.0, torch.nan), valid=valid, value_clip=0.5
     ).value_loss.backward()
-    assert new.grad.flatten().tolist() == pytest.approx([0.3 - 1.0, 0.0])
+    assert gradient(new).flatten().tolist() == pytest.approx([0.3 - 1.0, 0.0])
 
 
 def test_a_minibatch_of_only_junk_is_zero():
@@ -120,7 +125,7 @@ def test_a_minibatch_of_only_junk_is_zero():
     got = losses(new_log_prob=new, valid=torch.tensor([[False]]), new_values=row(3.0), entropy=row(2.0))
     got.policy_loss.backward()
     assert (got.policy_loss.item(), got.value_loss.item(), got.entropy.item()) == (0.0, 0.0, 0.0)
-    assert new.grad.item() == 0.0
+    assert gradient(new).item() == 0.0
 
 
 def test_weights_scale_segments_in_losses_but_not_in_figures():
@@ -138,7 +143,7 @@ def test_weights_follow_segments_not_time():
     assert mean.item() == 3.0 / 4
 
 
-def test_figures_carry_no_graph():
+def test_metrics_have_no_graph():
     got = losses(new_log_prob=row(0.1, grad=True), new_values=row(0.1, grad=True), entropy=row(1.0, grad=True))
     assert all(x.requires_grad for x in (got.policy_loss, got.value_loss, got.entropy))
     assert not any(x.requires_grad for x in (got.approx_kl, got.clip_fraction, got.ratio))

@@ -19,7 +19,7 @@ def test_every_segment_once_per_epoch(num_segments, size, seed):
     assert 1 <= len(minibatches[-1]) <= size
 
 
-def test_epochs_are_shuffled_and_follow_the_generator_alone():
+def test_epochs_are_shuffled_by_the_generator_only():
     one, two = generator(7), generator(7)
     epochs = [torch.cat(list(segment_minibatches(100, 10, one))) for _ in range(2)]
     assert not torch.equal(epochs[0], epochs[1])
@@ -38,7 +38,7 @@ def test_epochs_are_shuffled_and_follow_the_generator_alone():
     st.sampled_from([0.0, 0.6, 1.0]),
     st.integers(0, 1000),
 )
-def test_prioritised_weights_are_at_most_one_and_undo_the_drawing(numbers, size, alpha, beta, seed):
+def test_importance_weights_are_at_most_one_and_correct_the_sampling(numbers, size, alpha, beta, seed):
     priorities = torch.tensor(numbers)
     minibatches = list(prioritized_minibatches(priorities, size, alpha, beta, generator(seed)))
     ids, weights = (torch.cat(parts) for parts in zip(*minibatches, strict=True))
@@ -49,13 +49,13 @@ def test_prioritised_weights_are_at_most_one_and_undo_the_drawing(numbers, size,
         assert (weights == 1).all()
     if priorities.max() > 0:
         assert alpha == 0 or (priorities[ids] > 0).all()
-        # weight x share ** beta is one number for all
+        # weight x share ** beta is the same for every segment
         shares = (priorities.double()[ids] / priorities.max()).pow(alpha)
         product = weights * shares.pow(beta)
         torch.testing.assert_close(product, product[:1].expand_as(product), rtol=1e-3, atol=0.0)
 
 
-def test_segments_are_drawn_in_proportion_to_their_priority():
+def test_segments_are_sampled_in_proportion_to_their_priority():
     priorities = torch.tensor([1.0, 3.0]).repeat(5000)
     ids = torch.cat([ids for ids, _ in prioritized_minibatches(priorities, 500, 1.0, 0.0, generator())])
     assert (ids % 2).double().mean().item() == pytest.approx(0.75, abs=0.02)
@@ -63,7 +63,7 @@ def test_segments_are_drawn_in_proportion_to_their_priority():
     assert (ids % 2).double().mean().item() == pytest.approx(0.5, abs=0.02)
 
 
-def test_full_correction_gives_the_plain_mean_back():
+def test_full_correction_restores_the_plain_mean():
     priorities = torch.tensor([1.0, 2.0, 4.0]).repeat(3000)
     x = torch.tensor([3.0, 6.0, 9.0]).repeat(3000)
     ids, weights = (
@@ -72,7 +72,7 @@ def test_full_correction_gives_the_plain_mean_back():
     assert ((weights * x[ids]).sum() / weights.sum()).item() == pytest.approx(6.0, rel=0.03)
 
 
-def test_nothing_to_prefer_is_uniform():
+def test_zero_priorities_sample_uniformly():
     minibatches = list(prioritized_minibatches(torch.zeros(1000), 1000, 1.0, 1.0, generator()))
     ids, weights = minibatches[0]
     assert (weights == 1).all()

@@ -18,9 +18,9 @@ def test_from_start_to_end(kind, values):
 
 
 @pytest.mark.parametrize("kind", ["linear", "cosine"])
-def test_a_run_that_ends_past_its_length_stays_at_the_end(kind):
+def test_progress_past_the_end_keeps_the_end_value(kind):
     assert scheduled(8.0, Schedule(kind=kind, end=2.0), 1.2) == 2.0
 
 
-def test_a_schedule_may_rise():
+def test_a_schedule_may_increase():
     assert scheduled(0.6, Schedule(kind="linear", end=1.0), 0.5) == pytest.approx(0.8)

@@ -9,8 +9,8 @@ def test_l2_to_init_is_the_squared_distance_and_its_gradient_pulls_back():
     layer = nn.Linear(1, 2)
     init = {name: p.detach().clone() for name, p in layer.named_parameters()}
     with torch.no_grad():
-        layer.weight += torch.tensor([[3.0], [0.0]])
-        layer.bias += torch.tensor([0.0, -1.0])
+        layer.weight.add_(torch.tensor([[3.0], [0.0]]))
+        layer.bias.add_(torch.tensor([0.0, -1.0]))
     loss = l2_to_init_loss(dict(layer.named_parameters()), init)
     loss.backward()
     assert loss.item() == pytest.approx(10.0)
@@ -23,12 +23,12 @@ def test_l2_to_init_scales_by_name():
     assert l2_to_init_loss(params, init, {"a": 0.25}).item() == 0.25 * 2 + 1
 
 
-def test_l2_to_init_refuses_other_weights():
+def test_l2_to_init_refuses_weights_without_initial_values():
     with pytest.raises(ValueError, match=r"\['b'\]"):
         l2_to_init_loss({"a": torch.ones(1), "b": torch.ones(1)}, {"a": torch.ones(1)})
 
 
-def test_limits_are_multiples_of_the_largest_first_weight_of_the_layer():
+def test_limits_are_multiples_of_the_largest_initial_weight_of_the_layer():
     init = {
         "encoder.0.weight": torch.tensor([0.5, -2.0]),
         "encoder.0.bias": torch.zeros(2),
@@ -39,7 +39,7 @@ def test_limits_are_multiples_of_the_largest_first_weight_of_the_layer():
     assert limits == {"encoder.0.weight": 4.0, "encoder.0.bias": 4.0, "encoder.1.weight": 1.5}
 
 
-def test_clipping_changes_the_parameters_themselves():
+def test_clipping_works_in_place():
     layer = nn.Linear(3, 1)
     with torch.no_grad():
         layer.weight.copy_(torch.tensor([[5.0, -0.5, -7.0]]))

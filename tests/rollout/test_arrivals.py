@@ -1,4 +1,4 @@
-"""What arrives with an observation stays with it: stored, replayed and bootstrapped."""
+"""Action masks stay with their observation when it is stored, replayed and bootstrapped."""
 
 import pytest
 import torch
@@ -28,19 +28,20 @@ def set_up(policy, num_slots=4, end_rate=0.3, **options):
         burn_in=trainer.burn_in,
         poison=True,
     )
-    collector = Collector(ScriptedWorld(policy.spec, num_slots, end_rate), policy, experience)
+    world = ScriptedWorld(policy.spec, num_slots, end_rate)
+    collector = Collector(world, policy, experience)
     collector.start(0)
-    return collector, experience, Learner(policy, trainer, plan, torch.Generator().manual_seed(0))
+    return collector, experience, world, Learner(policy, trainer, plan, torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("name", ["box-masked", "new-lstm-policy-masked"])
-def test_each_row_holds_the_mask_its_action_was_drawn_under(name):
+def test_each_row_stores_the_mask_its_action_was_sampled_with(name):
     policy = make(name)
-    collector, experience, _ = set_up(policy)
+    collector, experience, world, _ = set_up(policy)
     for rollout in range(3):
         collector.collect()
         R = experience.num_rows
-        shown = [torch.from_numpy(mask) for mask in collector.world.masks[rollout * R : (rollout + 1) * R]]
+        shown = [torch.from_numpy(mask) for mask in world.masks[rollout * R : (rollout + 1) * R]]
         whole = experience.whole()
         masks = whole.arrivals[keys.ACTION_MASK]
         assert masks.dtype == torch.bool
@@ -51,9 +52,9 @@ def test_each_row_holds_the_mask_its_action_was_drawn_under(name):
 
 
 @pytest.mark.parametrize("wrong", ["all legal", "one step late", "other slot"])
-def test_the_measure_of_parity_sees_a_wrong_mask(wrong):
+def test_parity_detects_a_wrong_mask(wrong):
     policy = make("box-masked")
-    collector, experience, _ = set_up(policy)
+    collector, experience, _, _ = set_up(policy)
     collector.collect()
     whole = experience.whole()
     right = whole.arrivals[keys.ACTION_MASK]
@@ -72,7 +73,7 @@ def test_the_measure_of_parity_sees_a_wrong_mask(wrong):
 
 
 class ReadsMasks(BoxPolicy):
-    """Its value is a number that names the mask it saw."""
+    """Its value encodes the mask it was given."""
 
     def unroll(self, td, first, start):
         params, values, final = super().unroll(td, first, start)
@@ -80,11 +81,11 @@ class ReadsMasks(BoxPolicy):
         return params, (td[keys.ACTION_MASK].float() * weights).sum(-1) + 0 * values, final
 
 
-def test_a_cut_episode_is_valued_with_the_mask_of_its_last_observation():
+def test_a_truncated_episode_bootstraps_with_the_mask_of_its_last_observation():
     torch.manual_seed(0)
     policy = ReadsMasks(MASKED)
-    collector, experience, _ = set_up(policy, end_rate=0.6)
-    step, expected = collector.world.step, {}
+    collector, experience, world, _ = set_up(policy, end_rate=0.6)
+    step, expected = world.step, {}
 
     def recording_step(actions):
         out = step(actions)
@@ -92,10 +93,10 @@ def test_a_cut_episode_is_valued_with_the_mask_of_its_last_observation():
         finals = (torch.from_numpy(out[4]["final_action_mask"].copy()).float() * weights).sum(-1)
         for slot in range(4):
             if out[3][slot] and not out[2][slot]:
-                expected[collector.world.steps, slot] = float(finals[slot])
+                expected[world.steps, slot] = float(finals[slot])
         return out
 
-    collector.world.step = recording_step
+    world.step = recording_step
     collector.collect()
     values = experience.outcomes()["final_values"]
     assert len(expected) > 3
@@ -104,7 +105,7 @@ def test_a_cut_episode_is_valued_with_the_mask_of_its_last_observation():
     last = value_of(policy, experience.arrival(experience.num_rows), policy.memory.read(torch.arange(4)))
     assert torch.equal(bootstrap, last)
     weights = 2.0 ** torch.arange(7)
-    assert torch.equal(bootstrap, (torch.from_numpy(collector.world.masks[-1]).float() * weights).sum(-1))
+    assert torch.equal(bootstrap, (torch.from_numpy(world.masks[-1]).float() * weights).sum(-1))
 
 
 @pytest.mark.parametrize(
@@ -115,14 +116,16 @@ def test_a_cut_episode_is_valued_with_the_mask_of_its_last_observation():
 @pytest.mark.parametrize("name", ["box-masked", "new-lstm-policy-masked"])
 def test_learning_from_masked_actions(name, options):
     policy = make(name)
-    collector, experience, learner = set_up(policy, update_epochs=3, **options)
+    collector, experience, _, learner = set_up(policy, update_epochs=3, **options)
     for _ in range(2):
         collector.collect()
         learned = learner.update(experience, progress=0.0)
         assert all(value == value for value in learned.metrics.values())
         if options.get("start_states") != "zeros":
             assert learned.parity.max_log_ratio <= 1e-5
-        assert 0 < learned.metrics["entropy"] < 1.6  # half of all choices are illegal; all legal it would be log 12
+        assert (
+            0 < learned.metrics["entropy"] < 1.6
+        )  # half of the choices are illegal; with all legal it would be log 12
 
 
 class Wants(BoxPolicy):
@@ -130,10 +133,10 @@ class Wants(BoxPolicy):
         return {**super().get_agent_experience_spec(), "last_teammate": ((2,), "float32")}
 
 
-def test_a_policy_that_wants_what_no_world_supplies_is_refused():
+def test_a_policy_that_needs_an_unknown_key_is_refused():
     with pytest.raises(HoldfastError) as caught:
         check_experience_spec(Wants(VECTOR))
-    words = ("Wants", "'last_teammate'", "vector", "env_obs, rewards, dones, truncateds", "action_mask: only where")
-    assert all(word in str(caught.value) for word in words)
+    facts = ("Wants", "last_teammate", "vector", "env_obs", "rewards", "dones", "truncateds", "action_mask")
+    assert all(fact in str(caught.value) for fact in facts)
     check_experience_spec(make("box"))
     check_experience_spec(make("box-masked"))

@@ -1,4 +1,4 @@
-"""Tampering with a checkpoint as a hostile writer would."""
+"""Tamper with a checkpoint as an attacker would."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def reseal(path: Path, change: Callable[[dict[str, Any]], Any] = lambda manifest: None) -> None:
-    """Rewrite a manifest so that every checksum is honest; `change` comes before the manifest's own."""
+    """Rewrite a manifest with correct checksums, after applying `change` to it."""
     file = path / "manifest.json"
     manifest = json.loads(file.read_text())
     manifest.pop("sha256")

@@ -1,7 +1,7 @@
-"""`holdfast ...` as a user types it, in processes of their own.
+"""Run `holdfast ...` commands in other processes.
 
-Importing torch takes seconds. `Commands` imports everything once and runs each command in a fork of that, so that a test
-of forty commands waits once; `holdfast_process` is a fresh process.
+Importing torch takes seconds. `Commands` imports everything once and forks for each command, so a test of forty commands
+waits once. `holdfast_process` starts a fresh process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-# What may never happen while a file is read, as Python's own audit events tell it.
+# Audit events (sys.addaudithook) that must not occur while a file is read.
 FORBIDDEN = ("pickle.find_class", "os.system", "subprocess.Popen", "os.exec", "os.posix_spawn", "socket.connect")
 
 SERVER = """
@@ -75,8 +75,8 @@ class Done:
     code: int
     out: str
     err: str
-    seconds: float  # of a processor, after start-up: a busy machine does not change them
-    seen: list[str] = field(default_factory=list)  # forbidden things it did
+    seconds: float  # CPU time without the imports, so that a busy machine changes little
+    seen: list[str] = field(default_factory=list)  # forbidden audit events
 
     @property
     def lines(self) -> list[str]:
@@ -84,7 +84,7 @@ class Done:
 
 
 class Commands:
-    """A process that has imported everything, and forks itself for each command. Close it, or use `with`."""
+    """A process that has imported everything and forks for each command. Use it in a `with` block."""
 
     def __init__(self) -> None:
         self._server = subprocess.Popen(
@@ -96,7 +96,7 @@ class Commands:
         assert self._read() == "ready"
 
     def __call__(self, *argv: str, cwd: Path, limit: float = 20.0) -> Done:
-        """Run `holdfast argv` in that folder; killed (code -9) after `limit` seconds of the clock."""
+        """Run `holdfast argv` in the folder `cwd`; kill it (code -9) after `limit` seconds."""
         assert self._server.stdin is not None
         self._server.stdin.write(json.dumps({"argv": argv, "cwd": str(cwd), "limit": limit}) + "\n")
         self._server.stdin.flush()
@@ -119,6 +119,6 @@ class Commands:
 
 
 def holdfast_process(*argv: str, cwd: Path, **options: Any) -> subprocess.Popen[str]:
-    """A fresh process of `holdfast argv`."""
+    """Start `holdfast argv` in a fresh process."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     return subprocess.Popen([sys.executable, "-m", "holdfast", *argv], cwd=cwd, text=True, **pipes)

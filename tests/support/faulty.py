@@ -1,4 +1,4 @@
-"""A Gymnasium environment that shows NaN or infinity at a step of an episode; `gym:support.faulty:Faulty-v0` imports this file."""
+"""A Gymnasium environment that returns NaN or infinity at one step; `gym:support.faulty:Faulty-v0` imports this file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 
 class Faulty(gymnasium.Env):
-    """Every episode has 10 steps. The fault comes in step 3 of the third episode of each environment (step 23 of the world)."""
+    """Episodes have 10 steps. The fault is in step 3 of each environment's third episode (step 23 of the world)."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
     action_space = spaces.Discrete(2)
@@ -35,4 +35,4 @@ class Faulty(gymnasium.Env):
         return obs, reward, False, self.t == 10, {}
 
 
-gymnasium.register("Faulty-v0", entry_point=Faulty)
+gymnasium.register("Faulty-v0", entry_point=f"{__name__}:Faulty")

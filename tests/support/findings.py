@@ -1,4 +1,4 @@
-"""What one check of the auditor finds."""
+"""Run one check of the auditor."""
 
 from holdfast.audit import audit
 

@@ -1,4 +1,4 @@
-"""A Gymnasium environment that keeps something of every step; `gym:support.leaking:Leaking-v0` imports this file."""
+"""A Gymnasium environment that leaks memory at every step; `gym:support.leaking:Leaking-v0` imports this file."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Leaking(CartPoleEnv):
         self.kept: list[bytearray] = []
 
     def step(self, action: Any) -> Any:
-        self.kept.append(bytearray(b"x" * 4096))  # written, so that it is resident
+        self.kept.append(bytearray(b"x" * 4096))  # written to, so that it is resident
         return super().step(action)
 
 
-gymnasium.register("Leaking-v0", entry_point=Leaking)
+gymnasium.register("Leaking-v0", entry_point=f"{__name__}:Leaking")

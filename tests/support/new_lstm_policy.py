@@ -1,4 +1,7 @@
-"""The hand-written policy of the memory-management notes: its own forward, the wrapper's state methods in the order given there."""
+"""A policy with a hand-written forward that calls the state methods of `LSTMWrapper`."""
+
+# pyright: reportCallIssue=false
+# pyright loses the arguments of methods decorated with torch.compiler.disable.
 
 import torch
 from tensordict import TensorDict

@@ -1,4 +1,4 @@
-"""Small policies of every kind, and inputs for them, so that each guarantee is tested on all of them."""
+"""Small policies of every kind and random inputs for them; each guarantee is tested on all of them."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def make(name: str, core: str = "lstm", layers: int = 2, seed: int = 0) -> Polic
             policy = NewLSTMPolicy(MASKED_MOVES, num_layers=layers)
         case _:
             raise ValueError(name)
-    with torch.no_grad():  # last layers start near zero; tests want outputs that answer to every input
+    with torch.no_grad():  # last layers start near zero, where outputs hardly depend on inputs
         for parameter in policy.parameters():
             parameter.normal_(0.0, min(0.3, parameter.shape[-1] ** -0.5))
     return policy
 
 
 def two_memories() -> dict:
-    """Fast with a second memory beside the core, which looks at other things."""
+    """The graph of `fast` with a second memory, a GRU with its own inputs."""
     graph = read_graph("fast")
     parts = graph["components"]
     parts["own"] = {"type": "ObsOwnLinear", "sources": ["obs_normalizer"], "nn_params": {"out_features": 6}}
@@ -91,7 +91,7 @@ HAND_WRITTEN = ("new-lstm-policy", "new-lstm-policy-masked")
 AGENTS = (*GRID_AGENTS, *GRAPHS, "two-memories")
 EVERY_POLICY = (*AGENTS, "box", "box-symbols", "box-reals", "box-mixed", "box-masked", *HAND_WRITTEN)
 CELLS = ("lstm", "gru", "mingru")
-# The hand-written ones fix their cell in their text. Every other policy takes any, and each cell meets every kind of encoder.
+# The hand-written policies have a fixed cell; the others take any. Each cell is combined with every kind of encoder.
 EVERY_POLICY_AND_CELL = [(policy, "lstm") for policy in EVERY_POLICY]
 EVERY_POLICY_AND_CELL += [
     (p, c) for p in ("fast", "agent=fast", "example", "box", "box-masked") for c in ("gru", "mingru")
@@ -134,7 +134,7 @@ def random_actions(spec: WorldSpec, shape: tuple[int, ...], generator: torch.Gen
 
 
 def random_arrivals(spec: WorldSpec, T: int, B: int, seed: int, end_rate: float = 0.3) -> dict[str, torch.Tensor]:
-    """[T, B, ...] inputs in which either flag ends episodes at random."""
+    """Random inputs [T, B, ...]; terminated or truncated ends episodes at random."""
     generator = torch.Generator().manual_seed(seed)
     return {
         keys.OBS: random_obs(spec, (T, B), generator),
@@ -146,7 +146,7 @@ def random_arrivals(spec: WorldSpec, T: int, B: int, seed: int, end_rate: float 
 
 
 def random_masks(spec: WorldSpec, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
-    """[*shape, mask size] bool: half of all choices are illegal, never all that one could choose from."""
+    """Random masks [*shape, mask size]: half of the choices are illegal, but never all choices of one part."""
     parts = []
     for size in spec.actions.mask_sizes:
         one = torch.randint(0, size, (*shape, 1), generator=generator)
@@ -160,7 +160,7 @@ def random_state(policy: Policy, B: int, seed: int) -> tuple[torch.Tensor, ...]:
 
 
 def step_td(arrivals: dict[str, torch.Tensor], t: int, slots: torch.Tensor | None = None) -> TensorDict:
-    """One step [B] of arrivals [T, B, ...]; with slots, only those columns, named by slot."""
+    """Step t of arrivals [T, B, ...]; with slots, only those columns, with their slot ids."""
     columns = {key: x[t] if slots is None else x[t, slots] for key, x in arrivals.items()}
     if slots is not None:
         columns[keys.SLOT_IDS] = slots

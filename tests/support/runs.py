@@ -1,4 +1,4 @@
-"""Small runs of the trainer, in this process and as programs of their own, and what they left as digests."""
+"""Start small training runs, in this process or in new ones, and compare their results."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _load_kills() -> ModuleType:
 
 
 _kills = _load_kills()
-# One measure of sameness, for `make kills` and for tests.
+# `make kills` and the tests compare runs with the same functions.
 digest: Callable[[Path], dict[str, str]] = _kills.digest
 figures: Callable[[Path], list[dict[str, Any]]] = _kills.figures
 
@@ -56,13 +56,13 @@ def run(words: list[str], folder: Path, name: str) -> Path:
 
 
 def last_of_each(words: list[str]) -> list[str]:
-    """Of words with the same key the last, so that a test may change a word of those above."""
+    """Keep the last word of each key, so that a test can override the lists above."""
     return list({word.partition("=")[0]: word for word in words}.values())
 
 
 @contextmanager
 def stopping(after: int) -> Iterator[None]:
-    """Runs stop, as by SIGTERM, when they have lived the rollout that follows so many updates: it is thrown away."""
+    """Stop runs, as SIGTERM does, at the end of the rollout after `after` updates; that rollout is discarded."""
     collect, calls = Collector.collect, 0
 
     def collect_and_stop(self: Collector) -> Any:
@@ -79,21 +79,21 @@ def stopping(after: int) -> Iterator[None]:
 
 
 def run_stopped(words: list[str], folder: Path, name: str, after: int) -> Path:
-    """A run that was stopped after so many updates of one process."""
+    """Start a run and stop it after `after` updates."""
     with stopping(after), pytest.raises(Stopped):
         run(words, folder, name)
     return folder / name
 
 
 def start(words: list[str], folder: Path, **more: Any) -> subprocess.Popen[str]:
-    """`holdfast train` in a process of its own, with folder/runs for its runs."""
+    """Start `holdfast train` in a new process; its runs are in folder/runs."""
     command = [sys.executable, "-m", "holdfast", "train", *last_of_each(words)]
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
 
 
 @contextmanager
 def running(words: list[str], folder: Path, **more: Any) -> Iterator[subprocess.Popen[str]]:
-    """`start`, and whatever happens it and its children are gone in the end."""
+    """`start`, but kill the process and its children on exit."""
     process = start(words, folder, **more)
     children: list[psutil.Process] = []
     try:
@@ -118,25 +118,25 @@ def comes_true(condition: Callable[[], Any], within: float) -> bool:
 
 
 def wait_for_updates(process: subprocess.Popen[str], run: Path, updates: int, within: float = 120) -> None:
-    """Until the run has so many lines of metrics; its own words if it ends before."""
+    """Wait until the run has `updates` lines of metrics; fail with its output if it ends before."""
     metrics = run / "metrics.jsonl"
 
     def done() -> bool:
         if process.poll() is not None:
-            raise AssertionError(f"it ended with {process.returncode}: {process.communicate()}")
+            raise AssertionError(f"exit code {process.returncode}: {process.communicate()}")
         return metrics.exists() and metrics.read_bytes().count(b"\n") >= updates
 
-    assert comes_true(done, within), "no update in time"
+    assert comes_true(done, within), f"fewer than {updates} updates after {within} s"
 
 
 def workers_of(pid: int) -> list[psutil.Process]:
-    """The worker processes of a trainer, in the order in which they were started."""
+    """Return the worker processes of a trainer in the order they were started."""
     found = [c for c in psutil.Process(pid).children() if "spawn_main" in " ".join(c.cmdline())]
     return sorted(found, key=lambda child: child.create_time())
 
 
 def gone(processes: list[psutil.Process], within: float) -> bool:
-    """Whether all of them end in time; those that are zombies of somebody else have ended."""
+    """Whether all of them end in time; zombies count as ended."""
 
     def is_running(process: psutil.Process) -> bool:
         try:

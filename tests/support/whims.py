@@ -1,4 +1,4 @@
-"""A policy that draws from the generators of the whole process when it acts, as code of a user's own may."""
+"""A policy that uses the global random generators when it acts, as user code may."""
 
 import random
 

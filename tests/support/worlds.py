@@ -1,35 +1,35 @@
-"""A world whose observations and episode ends are written down beforehand."""
+"""A world with random observations and episode ends that do not depend on the actions."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from holdfast.envs import ReplayPoint, World
-from holdfast.spec import WorldSpec
+from holdfast.spec import BoxObs, DiscreteObs, WorldSpec
 
 
 class ScriptedWorld(World):
-    """Observations, rewards and both kinds of ends drawn from a seed, whatever the actions; keeps what it showed."""
+    """Draws observations, rewards, terminations and truncations from a seed, and records them."""
 
     def __init__(self, spec: WorldSpec, num_slots: int, end_rate: float = 0.2):
         super().__init__(spec, range(num_slots))
         self.end_rate = end_rate
-        self.shown: list[np.ndarray] = []  # every first or following observation handed out, in order
-        self.masks: list[np.ndarray] = []  # the action masks that came with them
-        self.finals: dict[tuple[int, int], np.ndarray] = {}  # (step, slot) -> last observation of an episode
+        self.shown: list[np.ndarray] = []  # every observation except final ones, in order
+        self.masks: list[np.ndarray] = []  # their action masks
+        self.finals: dict[tuple[int, int], np.ndarray] = {}  # (step, slot) -> final observation of an episode
 
     def _draw(self) -> np.ndarray:
         obs = self.world_spec.obs
-        if obs.dtype == "float32":
+        if isinstance(obs, BoxObs):
             return self.rng.standard_normal((self.num_slots, *obs.shape)).astype(np.float32)
-        if obs.dtype == "int64":
+        if isinstance(obs, DiscreteObs):
             return self.rng.integers(0, obs.n, self.num_slots)
         tokens = self.rng.integers(0, 3, (self.num_slots, *obs.shape)).astype(np.uint8)
         tokens[..., 0] = self.rng.integers(0, 5, tokens.shape[:-1]) * 16 + self.rng.integers(0, 5, tokens.shape[:-1])
         return tokens
 
     def _draw_masks(self) -> np.ndarray:
-        """Half of all choices are illegal, never a whole part."""
+        """Forbid half of the choices, but never all choices of one part."""
         parts = [np.zeros((self.num_slots, 0), bool)]
         for size in self.world_spec.actions.mask_sizes:
             mask = self.rng.random((self.num_slots, size)) < 0.5
