@@ -1,4 +1,4 @@
-"""Sizes, first values, refusals, and callers that compile."""
+"""Cores: sizes, initial weights, errors, and torch.compile."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def test_make_core_by_name():
         assert all((leaf == 0).all() for leaf in core.initial_state(5))
 
 
-def test_an_unknown_core_is_named_with_those_there_are():
+def test_an_unknown_core_is_refused_with_the_choices():
     with pytest.raises(ValueError, match="'lstn' is not known; there are lstm, gru, mingru, none"):
         make_core("lstn", 3, 4, 2)
 
@@ -31,14 +31,14 @@ def test_sizes_below_one_are_refused(kind, sizes, name):
 
 
 @pytest.mark.parametrize(("cell", "gates"), [(LSTM, 4), (GRU, 3)])
-def test_first_weights_are_orthogonal_gate_by_gate(cell, gates):
+def test_initial_weights_are_orthogonal_gate_by_gate(cell, gates):
     for name, parameter in cell(6, 6, 2).named_parameters():
         if name.startswith("weight"):
             for gate in parameter.chunk(gates):
                 torch.testing.assert_close(gate.t() @ gate, torch.eye(6))
 
 
-def test_first_biases_open_the_forget_gates_of_an_lstm_and_nothing_else():
+def test_initial_biases_open_the_forget_gates_of_an_lstm_only():
     lstm, gru = LSTM(3, 4, 2), GRU(3, 4, 2)
     for layer in range(2):
         bias = getattr(lstm, f"bias_ih_l{layer}") + getattr(lstm, f"bias_hh_l{layer}")
@@ -47,8 +47,8 @@ def test_first_biases_open_the_forget_gates_of_an_lstm_and_nothing_else():
         assert not getattr(gru, f"bias_ih_l{layer}").any()
 
 
-def test_two_fresh_layers_hand_on_what_they_are_given():
-    """Orthogonal as a whole, two layers of an LSTM left a sixteenth of this."""
+def test_two_new_layers_pass_their_input_on():
+    """With matrices orthogonal as a whole, two LSTM layers passed on a sixteenth of this."""
     torch.manual_seed(0)
     lstm = LSTM(64, 64, 2)
     x, none = torch.randn(1, 32, 64), torch.ones(1, 32, dtype=torch.bool)
@@ -56,7 +56,7 @@ def test_two_fresh_layers_hand_on_what_they_are_given():
     assert y.std(1).norm() > 0.02 * x.std(1).norm()
 
 
-def test_first_parameters_of_a_mingru():
+def test_initial_parameters_of_a_mingru():
     core = MinGRU(6, 6, 2)
     assert [(name, list(p.shape)) for name, p in core.named_parameters()] == [
         ("weight_l0", [12, 6]),
@@ -71,33 +71,33 @@ def test_first_parameters_of_a_mingru():
         assert bias.tolist() == [0.0, -1.0, -2.0, -3.0, -4.0, -5.0] + [0.0] * 6
 
 
-def test_state_follows_the_parameters():
+def test_state_has_the_type_of_the_parameters():
     core = LSTM(3, 4, 1).double()
     assert core.initial_state(2)[0].dtype == torch.float64
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru", "mingru", "none"])
-def test_wrong_shapes_are_named(kind):
+def test_wrong_shapes_are_refused(kind):
     core = make_core(kind, 3, 4, 2)
     x, state, first = torch.zeros(5, 2, 3), core.initial_state(2), torch.zeros(5, 2)
-    with pytest.raises(ValueError, match=r"x is \[5, 2, 4\]; it has to be \[T, B, 3\]"):
+    with pytest.raises(ValueError, match=r"x is \[5, 2, 4\]; it must be \[T, B, 3\]"):
         core(torch.zeros(5, 2, 4), state, first)
     with pytest.raises(ValueError, match=r"x is \[2, 3\]"):
         core(x[0], state, first)
     with pytest.raises(ValueError, match=r"x is \[0, 2, 3\]"):
         core(x[:0], state, first[:0])
-    with pytest.raises(ValueError, match=r"first is \[2, 5\].*has to be \[5, 2\]"):
+    with pytest.raises(ValueError, match=r"first is \[2, 5\].*must be \[5, 2\]"):
         core(x, state, first.t())
     with pytest.raises(ValueError, match=r"first is \[5\]"):
         core(x, state, first[:, 0])
-    with pytest.raises(ValueError, match=r"initial_state\(2\) makes one"):
+    with pytest.raises(ValueError, match=r"initial_state\(2\)"):
         core(x, (*state, torch.zeros(2, 2, 4)), first)
     if state:
-        with pytest.raises(ValueError, match=r"state is .* for 2 slots it has to be"):
+        with pytest.raises(ValueError, match=r"state is .* for 2 slots it must be"):
             core(x, core.initial_state(3), first)
 
 
-def test_memoryless_sees_one_step_at_a_time():
+def test_memoryless_depends_on_one_step_only():
     core = Memoryless(3, 4, 2)
     x, first = torch.randn(5, 2, 3), torch.zeros(5, 2)
     y, state = core(x, (), first)
@@ -111,7 +111,7 @@ def test_memoryless_sees_one_step_at_a_time():
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru", "mingru", "none"])
-def test_inside_a_compiled_caller(kind):
+def test_inside_torch_compile(kind):
     core = make_core(kind, 3, 4, 2)
 
     def caller(x, state, first):

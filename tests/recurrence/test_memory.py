@@ -91,27 +91,6 @@ def test_nothing_kept_has_a_graph(slots):
     assert not any(leaf.requires_grad for leaf in memory.snapshot())
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.float32])
-def test_first_is_a_mask_whatever_its_type(dtype):
-    """An integer mask taken for slot numbers would clear slots 0 and 1 on every call."""
-    memory, state = Memory(SHAPES), make_state(4)
-    memory.write(torch.arange(4), state)
-    first = torch.tensor([0, 0, 1, 0], dtype=dtype)
-    masked = memory.read(torch.arange(4), first)
-    for leaf, full in zip(masked, state, strict=True):
-        assert (leaf[:, 2] == 0).all()
-        assert torch.equal(leaf[:, [0, 1, 3]], full[:, [0, 1, 3]])
-    assert_state(memory.read(torch.arange(4)), state)
-
-
-def test_first_follows_the_order_of_the_slots():
-    memory, state = Memory(SHAPES), make_state(4)
-    memory.write(torch.arange(4), state)
-    masked = memory.read(torch.tensor([3, 1]), torch.tensor([True, False]))
-    assert all((leaf[:, 0] == 0).all() for leaf in masked)
-    assert_state(pick(masked, [1]), pick(state, [1]))
-
-
 def test_reset_of_one_of_some_and_of_all():
     memory, state = Memory(SHAPES), make_state(5)
     memory.write(torch.arange(5), state)
@@ -143,7 +122,7 @@ def test_snapshot_and_restore_are_copies_of_any_size():
 def test_a_core_without_memory():
     memory = Memory(())
     memory.write(torch.arange(3), ())
-    assert memory.read(torch.arange(3), torch.zeros(3)) == ()
+    assert memory.read(torch.arange(3)) == ()
     memory.restore(memory.snapshot())
     memory.reset()
 
@@ -173,11 +152,9 @@ def test_a_mask_is_not_taken_for_slots(dones):
 
 def test_wrong_shapes_are_named():
     memory = Memory(SHAPES)
-    with pytest.raises(ValueError, match=r"for 2 slots this memory keeps \[\[2, 2, 3\], \[1, 2, 4\]\]"):
+    with pytest.raises(ValueError, match=r"for 2 slots it must be \[\[2, 2, 3\], \[1, 2, 4\]\]"):
         memory.write(torch.arange(2), make_state(3))
-    with pytest.raises(ValueError, match="this memory keeps"):
+    with pytest.raises(ValueError, match="it must be"):
         memory.restore(make_state(2)[:1])
-    with pytest.raises(ValueError, match=r"first is \[3\]"):
-        memory.read(torch.arange(2), torch.zeros(3))
     with pytest.raises(ValueError, match="slot numbers"):
         memory.read(torch.zeros(2, 1).long())

@@ -91,9 +91,9 @@ WAYS = {
     "newer format": (newer_format, "format 99"),
     "missing file": (missing("policy.safetensors"), "missing"),
     "missing manifest": (missing("manifest.json"), "missing"),
-    "missing key": (honestly("policy", lambda t: t.pop(sorted(t)[0])), "is in one of the two only"),
+    "missing key": (honestly("policy", lambda t: t.pop(sorted(t)[0])), "of another agent"),
     "missing key of the optimizer": (honestly("optimizer", lambda t: t.pop(sorted(t)[0])), "is missing"),
-    "extra key": (honestly("policy", lambda t: t.update(more=torch.ones(1))), "is in one of the two only"),
+    "extra key": (honestly("policy", lambda t: t.update(more=torch.ones(1))), "of another agent"),
     "NaN weights": (honestly("policy", lambda t: t[sorted(t)[0]].fill_(torch.nan)), "holds NaN"),
     "other architecture": (other_architecture, "of another size"),
 }

@@ -45,4 +45,4 @@ def initialize_like_seeds(policy: Policy) -> None:
                 nn.init.orthogonal_(weight)
             case layers.Conv2d() | observations.ObsOwnLinear() if module.entry.nonlinearity == "tanh":
                 if module.entry.initialization is None:
-                    nn.init.orthogonal_(module.layer.weight, math.sqrt(2.0))  # type: ignore[arg-type]
+                    nn.init.orthogonal_(module.layer.weight, math.sqrt(2.0))

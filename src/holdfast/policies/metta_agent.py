@@ -1,4 +1,4 @@
-"""MettaAgent: the front door. It picks the family, moves between worlds, and carries what it knows."""
+"""MettaAgent: a policy of either family, with everything that is saved along with its weights."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from holdfast.spec import WorldSpec
 
 
 class MettaAgent(nn.Module):
-    """A policy of either family, and what has to be kept with its weights.
+    """A policy of either family, and what is saved along with its weights.
 
-    Calling it calls the policy, and whatever else a policy has can be read through it, so a wrapper that only calls its
-    module (DistributedDataParallel) can go around it. What is to be set is set on `agent.policy`.
+    Calling it calls the policy, and attributes of the policy can be read through it, so it can be wrapped by modules that
+    only call it (DistributedDataParallel). Set attributes on `agent.policy`.
     """
 
     def __init__(self, settings: PolicySection, spec: WorldSpec, graph: Any = None):
         super().__init__()
         self.settings = settings
-        self.built_for = spec  # it decides the sizes of layers; the world the agent lives in may become another
+        self.built_for = spec  # decides the sizes of layers; the agent may move to another world later
         self.graph = graph
         if graph is None and isinstance(settings, ComponentPolicySettings):
             self.graph = read_graph(settings.agent)
@@ -44,20 +44,20 @@ class MettaAgent(nn.Module):
             return getattr(super().__getattr__("policy"), name)
 
     def initialize_to_world(self, spec: WorldSpec, learn: bool = True) -> list[str]:
-        """As the policy's: the world from now on, and the names in it that are new."""
+        """Move to another world; returns the names that are new there. See Policy.initialize_to_world."""
         return self.policy.initialize_to_world(spec, learn)
 
-    # ------------------------------------------------------------------------------------------ kept with weights
+    # ------------------------------------------------------------------------------------------ saved with weights
 
     def facts(self) -> dict[str, Any]:
-        """What weights alone do not say: the names they are for, and the graph they belong to."""
+        """What is saved beside the weights: the vocabulary and, for the component family, the graph."""
         return {"vocabulary": self.policy.vocabulary.to_json(), "graph": self.graph}
 
     @classmethod
     def restore(
         cls, settings: PolicySection, spec: WorldSpec, facts: Mapping[str, Any], weights: Mapping[str, Tensor]
     ) -> MettaAgent:
-        """The agent that was saved, in the world it was saved in. Reads no file."""
+        """Rebuild a saved agent for the world it was saved in, without reading files."""
         graph = facts["graph"]
         if graph is not None:
             read_entries(graph, "checkpoint")
@@ -66,16 +66,16 @@ class MettaAgent(nn.Module):
         return agent
 
     def take(self, facts: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
-        """Become what was saved, in either family: weights are found by the name both families have for them."""
+        """Load weights saved by an agent of either family, matched by the names both families share."""
         policy = self.policy
         policy.take_vocabulary(Vocabulary.from_json(dict(facts["vocabulary"])))
         given = {shared_name(name): tensor for name, tensor in weights.items()}
         own = policy.state_dict()
         if len(given) < len(weights):
-            raise SettingsError("two of these weights have one name in both families, so they cannot be told apart.")
-        odd = sorted(given.keys() ^ {shared_name(name) for name in own})
-        if odd:
-            raise SettingsError(f"these weights are of another agent: {odd[0]} is in one of the two only.")
+            raise SettingsError("two of these weights have the same shared name, so they cannot be told apart.")
+        unmatched = sorted(given.keys() ^ {shared_name(name) for name in own})
+        if unmatched:
+            raise SettingsError(f"these weights are of another agent: only one of the two has {unmatched[0]}.")
         for name, tensor in own.items():
             there = given[shared_name(name)]
             if there.shape != tensor.shape:
@@ -85,7 +85,7 @@ class MettaAgent(nn.Module):
 
 
 def shared_name(name: str) -> str:
-    """What both families call a weight: components._core_.layer.bias_l0 -> core.bias_l0."""
+    """The name of a weight in both families: components._core_.layer.bias_l0 -> core.bias_l0."""
     parts = name.split(".")
     if len(parts) < 3 or parts[0] != "components" or parts[2] not in ("layer", "kept"):
         return name

@@ -1,4 +1,4 @@
-"""What a policy knows, by name, so that it can move between worlds that number things differently."""
+"""Features and actions by name, so that a policy can move between worlds that number them differently."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from abc import abstractmethod
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from holdfast.spec import ActionSpec, DiscreteActions, Feature, MultiDiscreteActions, TokenObs, WorldSpec
 
 
 @dataclass(frozen=True)
 class Channel:
-    """One thing a token can say: an amount ("inv:heart", divided by scale), or that a category holds ("tag=wall")."""
+    """One input channel: an amount ("inv:heart", divided by scale) or a category that is present ("tag=wall")."""
 
     name: str
     scale: float = 1.0
@@ -21,7 +22,7 @@ class Channel:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Channels and actions in the order in which the policy's weights have them. Only ever grows at the end."""
+    """Channels and actions in the order of the policy's weights. New names are only appended."""
 
     channels: tuple[Channel, ...] = ()
     actions: tuple[str, ...] = ()
@@ -31,7 +32,7 @@ class Vocabulary:
         return Vocabulary(channels_of(spec), action_names(spec.actions))
 
     def extended(self, spec: WorldSpec) -> Vocabulary:
-        """With what this world has and the vocabulary lacks. A known channel keeps the scale it was learned with."""
+        """This vocabulary plus the new names of a world. Known channels keep the scale they were learned with."""
         known = {channel.name for channel in self.channels}
         return Vocabulary(
             self.channels + tuple(channel for channel in channels_of(spec) if channel.name not in known),
@@ -39,7 +40,7 @@ class Vocabulary:
         )
 
     def missing(self, spec: WorldSpec) -> list[str]:
-        """Names of this world that the vocabulary lacks."""
+        """Names of a world that are not in the vocabulary."""
         more = self.extended(spec)
         new_channels = [channel.name for channel in more.channels[len(self.channels) :]]
         return new_channels + [f"action {name}" for name in more.actions[len(self.actions) :]]
@@ -53,13 +54,22 @@ class Vocabulary:
 
 
 class Adaptive(nn.Module):
-    """A part of a policy that depends on how the present world numbers its features or its actions."""
+    """A layer that depends on how the current world numbers its features or actions."""
 
-    finds: ClassVar[Literal["features", "actions"] | None] = None  # what it looks up by name
+    finds: ClassVar[Literal["features", "actions"] | None] = None  # looked up by name
 
     @abstractmethod
     def adapt(self, spec: WorldSpec, vocabulary: Vocabulary) -> None:
-        """Read this world from now on. Weights grow to the vocabulary's size; those that exist stay as they are."""
+        """Switch to this world. Weights grow to the vocabulary's size; existing ones stay as they are."""
+
+
+def grow(weight: Tensor, size: int, axis: int = 0) -> Tensor:
+    """Append zeros along an axis up to `size`, for names that are new. A weight of that size is returned as it is."""
+    extra = size - weight.shape[axis]
+    if extra <= 0:
+        return weight
+    padding = (0, 0) * (weight.dim() - 1 - axis) + (0, extra)  # F.pad counts axes from the last
+    return nn.Parameter(F.pad(weight.detach(), padding))
 
 
 def channel_names(feature: Feature) -> list[str]:
@@ -77,7 +87,7 @@ def channels_of(spec: WorldSpec) -> tuple[Channel, ...]:
 
 
 def action_names(actions: ActionSpec) -> tuple[str, ...]:
-    """One name per logit of a flat action list; () where there is no such list."""
+    """One name per logit of a flat action list; () for other kinds of actions."""
     match actions:
         case DiscreteActions(names=names):
             return names

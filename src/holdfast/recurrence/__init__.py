@@ -1,4 +1,4 @@
-"""Cells over [T, B] with episode resets inside, and the table that keeps their state between calls."""
+"""Recurrent cores over [T, B] with episode resets inside, and the table that keeps their state between calls."""
 
 from holdfast.recurrence.core import Core, Memoryless, State
 from holdfast.recurrence.make import make_core

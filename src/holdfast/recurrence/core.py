@@ -1,4 +1,4 @@
-"""What every core is: one function over [T, B], for one acting step and for a whole segment alike."""
+"""Core: a recurrent network as one function over [T, B], for a single acting step and for a whole segment."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ State = tuple[Tensor, ...]
 class Core(nn.Module):
     """x [T, B, I], state, first [T, B] -> y [T, B, H], state after the last step.
 
-    A slot whose `first` is set at step t enters step t with zero state: nothing before it reaches anything
-    after it, forwards or backwards. State is a value: it is handed in and handed back, and never kept here.
+    A slot whose `first` is set at step t enters step t with zero state: neither values nor gradients cross it. State is
+    passed in and returned, and never kept here.
     """
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int):
@@ -23,7 +23,7 @@ class Core(nn.Module):
         sizes = {"input_size": input_size, "hidden_size": hidden_size, "num_layers": num_layers}
         for name, size in sizes.items():
             if size < 1:
-                raise ValueError(f"{name} is {size}; a core needs at least 1.")
+                raise ValueError(f"{name} is {size}; it must be at least 1.")
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.num_layers = num_layers
@@ -31,39 +31,39 @@ class Core(nn.Module):
     @property
     @abstractmethod
     def state_shapes(self) -> tuple[tuple[int, int], ...]:
-        """(layers, hidden) of each state leaf; the slot axis goes between them: [layers, B, hidden]."""
+        """(layers, hidden) of each state tensor; with B slots it is [layers, B, hidden]."""
 
     @abstractmethod
     def forward(self, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]: ...
 
     def initial_state(self, B: int) -> State:
-        """Zeros for B slots, where the parameters are."""
+        """Zeros for B slots, with the device and type of the parameters."""
         like = next(self.parameters())
         return tuple(like.new_zeros(layers, B, hidden) for layers, hidden in self.state_shapes)
 
     def check(self, x: Tensor, state: State, first: Tensor) -> Tensor:
-        """Refuse shapes that do not fit together; hand `first` back as bool [T, B]."""
+        """Raise ValueError for shapes that do not fit together; return `first` as bool [T, B]."""
         if x.dim() != 3 or x.shape[2] != self.input_size or 0 in x.shape:
-            raise ValueError(f"x is {list(x.shape)}; it has to be [T, B, {self.input_size}], with T and B at least 1.")
+            raise ValueError(f"x is {list(x.shape)}; it must be [T, B, {self.input_size}], with T and B at least 1.")
         T, B, _ = x.shape
         if first.shape != (T, B):
-            raise ValueError(f"first is {list(first.shape)}; for x {list(x.shape)} it has to be [{T}, {B}].")
+            raise ValueError(f"first is {list(first.shape)}; for x {list(x.shape)} it must be [{T}, {B}].")
         shapes = [(layers, B, hidden) for layers, hidden in self.state_shapes]
         if [leaf.shape for leaf in state] != shapes:
             raise ValueError(
-                f"state is {[list(leaf.shape) for leaf in state]}; for {B} slots it has to be "
-                f"{[list(shape) for shape in shapes]}. initial_state({B}) makes one."
+                f"state is {[list(leaf.shape) for leaf in state]}; for {B} slots it must be "
+                f"{[list(shape) for shape in shapes]}, as initial_state({B}) returns."
             )
         return as_mask(first)
 
 
 def as_mask(first: Tensor) -> Tensor:
-    """Numbers other than 0 mean true. An integer mask used as it is would be taken for slot numbers."""
+    """As bool: any number but 0 is true. Integers would be taken for indices."""
     return first if first.dtype == torch.bool else first != 0
 
 
 class Memoryless(Core):
-    """num_layers x (Linear, tanh): takes the same place in a policy and remembers nothing. Its state is ()."""
+    """num_layers x (Linear, tanh), as a control: the same interface without memory. Its state is ()."""
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int):
         super().__init__(input_size, hidden_size, num_layers)

@@ -1,18 +1,18 @@
-"""Resets inside torch's fused kernels (oneDNN, cuDNN), which know none.
+"""Episode resets inside torch's fused kernels (oneDNN, cuDNN), which have no reset input.
 
-Before every episode that opens after step 0 goes a blank row, on which an input column of its own is 1, with
-weights so large that the gates are exactly 0. Such a row leaves exactly zero state and lets no gradient through.
-A second column, 1 on rows below a slot that has ended, opens the forget gate to exactly 1, so that c is still
-there at the bottom; h is read from the row of the last step. Where the rows go is `packing`'s business.
+A blank row is inserted before every episode that opens after step 0. An extra input column is 1 on blank rows, with
+weights so large that the gates are exactly 0: the row leaves exactly zero state and passes no gradient. A second column is
+1 on rows below a slot's last step and opens the forget gate to exactly 1, so that c is kept until the last row; h is read
+from the row of the last step. `packing` decides where the rows go.
 
-Nothing on an inserted row reaches a parameter: x is 0 there, the weights of both columns are constants, and
-b_ih rides on a third column that is 1 on real rows only. What x must not be is NaN: 0 * NaN is no reset.
+Inserted rows give parameters no gradient: x is 0 there, the weights of both columns are constants, and b_ih is moved to a
+third column that is 1 on real rows only. x must not be NaN: 0 * NaN would not reset.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,13 +26,13 @@ from holdfast.recurrence.packing import Packing, pack
 # sigmoid(+-1e4 + any sane gate input) is exactly 0 or 1, and 1e4 fits every float type
 SHUT, OPEN = -1e4, 1e4
 
-# cuDNN likes all weights in one block; weights with columns appended never are.
+# cuDNN prefers all weights in one block, which is impossible with columns appended.
 warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Weights, one per gate, of the column that is 1 on blank rows and of the one that is 1 on rows that hold."""
+    """Weights, one per gate, of the columns that mark blank rows and rows that hold the state."""
 
     kernel: Literal["lstm", "gru"]
     blank: tuple[float, ...]
@@ -51,8 +51,8 @@ def unroll(cell: Cell, x: Tensor, state: State, first: Tensor, weights: list[Ten
     """As Core.forward, for a start state that is zero where first[0] is set. weights: four per layer."""
     packing = pack(first.cpu().numpy()) if len(first) > 1 else None
     if packing is None and cell is LSTM_CELL and not torch.is_grad_enabled():
-        # Without grad mode oneDNN takes another kernel, four times as far from the one that learns (1.8e-6 instead of
-        # 2.4e-7): acting would drift from learning. With nothing that requires grad, grad mode records no graph.
+        # Without grad mode oneDNN takes another kernel, whose results differ four times as much from those of learning
+        # (1.8e-6 instead of 2.4e-7). With nothing that requires grad, grad mode records no graph.
         with torch.enable_grad():
             y, *final = call_kernel(cell, x.detach(), detached(state), list(detached(weights)))
             return y, tuple(final)
@@ -63,7 +63,7 @@ def unroll(cell: Cell, x: Tensor, state: State, first: Tensor, weights: list[Ten
     num_layers, _, H = state[0].shape
     layout = Layout.of(packing, x)
     columns = x.new_tensor([cell.blank, cell.hold]).t().repeat_interleave(H, 0)
-    rows: Tensor = Spread.apply(x.reshape(T * B, -1), layout)  # pyright: ignore[reportAssignmentType]
+    rows: Tensor = Rearrange.apply(x.reshape(T * B, -1), layout.spread, layout.collect)  # pyright: ignore[reportAssignmentType]
     finals = []
     for layer in range(num_layers):
         w_ih, w_hh, b_ih, b_hh = weights[4 * layer : 4 * layer + 4]
@@ -74,12 +74,12 @@ def unroll(cell: Cell, x: Tensor, state: State, first: Tensor, weights: list[Ten
         rows = y.reshape(-1, H)
         h = rows.index_select(0, layout.last)[None]
         finals.append((h, *(c.index_select(1, layout.last_column) for c in cells)))
-    y: Tensor = Collect.apply(rows, layout)  # pyright: ignore[reportAssignmentType]
+    y: Tensor = Rearrange.apply(rows, layout.collect, layout.spread)  # pyright: ignore[reportAssignmentType]
     return y.view(T, B, H), tuple(torch.cat(leaf) for leaf in zip(*finals, strict=True))
 
 
 def call_kernel(cell: Cell, x: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, ...]:
-    """y and the final leaves of one call over all layers in `weights`, resets ignored."""
+    """y and the final state of one call over all layers in `weights`, without resets."""
     options = (True, len(state[0]), 0.0, torch.is_grad_enabled(), False, False)
     if cell.kernel == "lstm":
         return torch._VF.lstm(x, [leaf.contiguous() for leaf in state], weights, *options)
@@ -91,20 +91,20 @@ def detached(tensors: Sequence[Tensor]) -> State:
 
 
 def add_columns(leaf: Tensor, extra: int) -> Tensor:
-    """leaf [1, B, H] -> [1, B + extra, H]: columns that no slot opens start from zero."""
+    """leaf [1, B, H] -> [1, B + extra, H]: columns without a head start from zero."""
     return torch.cat([leaf, leaf.new_zeros(1, extra, leaf.shape[2])], 1) if extra else leaf
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A packing as tensors. Steps are numbered t * B + b, cells row * num_columns + column."""
+    """A packing as index tensors. Step numbers are t * B + b, cell numbers row * num_columns + column."""
 
     cell_of_step: Tensor  # [steps]
     step_of_cell: Tensor  # [cells], 0 on inserted cells
     inserted: Tensor  # the cells without a step
-    flags: Tensor  # [cells, 3]: 1 on real cells | on blank cells | on cells that hold
     last: Tensor  # [B] cell of each slot's last step
     last_column: Tensor  # [B]
+    flags: Tensor  # [cells, 3]: 1 on real cells | on blank cells | on cells that hold the state
 
     @staticmethod
     def of(packing: Packing, like: Tensor) -> Layout:
@@ -119,18 +119,12 @@ class Layout:
         inserted = np.flatnonzero(flags[:, 1])
         below = flags.reshape(packing.num_rows, packing.num_columns, 3)[len(packing.rows) :]
         below[:, np.flatnonzero(packing.unbroken)] = (0.0, 0.0, 1.0)
-        device = like.device
-        return Layout(
-            torch.from_numpy(cell_of_step).to(device),
-            torch.from_numpy(step_of_cell).to(device),
-            torch.from_numpy(inserted).to(device),
-            torch.from_numpy(flags).to(like),
-            torch.from_numpy(cells[-1]).to(device),
-            torch.from_numpy(packing.columns[-1]).to(device),
-        )
+        indices = (cell_of_step, step_of_cell, inserted, cells[-1], packing.columns[-1])
+        tensors = [torch.from_numpy(index).to(like.device) for index in indices]
+        return Layout(*tensors, flags=torch.from_numpy(flags).to(like))
 
     def spread(self, steps: Tensor) -> Tensor:
-        """[steps, N] -> [cells, N], zero on inserted cells. Picking is four times as fast as index_copy_."""
+        """[steps, N] -> [cells, N], zero on inserted cells. index_select is four times as fast as index_copy_."""
         return steps.index_select(0, self.step_of_cell).index_fill_(0, self.inserted, 0.0)
 
     def collect(self, cells: Tensor) -> Tensor:
@@ -138,27 +132,14 @@ class Layout:
         return cells.index_select(0, self.cell_of_step)
 
 
-class Spread(torch.autograd.Function):
-    """Layout.spread, whose gradient collects."""
+class Rearrange(torch.autograd.Function):
+    """Layout.spread or Layout.collect, each with the other as its gradient; that of index_select would add row by row."""
 
     @staticmethod
-    def forward(ctx: Any, steps: Tensor, layout: Layout) -> Tensor:
-        ctx.layout = layout
-        return layout.spread(steps)
+    def forward(ctx: Any, x: Tensor, move: Callable[[Tensor], Tensor], move_back: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.move_back = move_back
+        return move(x)
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
-        return ctx.layout.collect(grad_outputs[0]), None
-
-
-class Collect(torch.autograd.Function):
-    """Layout.collect, whose gradient spreads; that of index_select would add row by row."""
-
-    @staticmethod
-    def forward(ctx: Any, cells: Tensor, layout: Layout) -> Tensor:
-        ctx.layout = layout
-        return layout.collect(cells)
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
-        return ctx.layout.spread(grad_outputs[0]), None
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.move_back(grad_outputs[0]), None, None

@@ -1,7 +1,7 @@
-"""A GRU layer over a whole segment with gradients by hand, for devices where torch has no fused one.
+"""A GRU layer over a whole segment with a hand-written backward, for devices where torch has no fused kernel.
 
-Only h @ w_hh has to wait for the step before it; the input projection, the derivatives of the gates and the
-gradients of the weights are made for all steps at once. A reset is a few rows set to zero.
+Only h @ w_hh depends on the previous step; the input projection, the derivatives of the gates and the gradients of the
+weights are computed for all steps at once. A reset sets rows of h to zero.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def unroll_gru(x: Tensor, state: State, first: Tensor, weights: list[Tensor]) ->
 
 
 class Resets:
-    """The episodes that open after step 0 of first [T, B].
+    """The episode starts after step 0 of first [T, B].
 
-    by_step[t]: the slots that open one at step t, or None. rows: all of them as rows of [T * B], or None.
+    by_step[t]: the slots that start an episode at step t, or None. rows: all of them as rows of [T * B], or None.
     """
 
     def __init__(self, first: Tensor):
@@ -45,7 +45,7 @@ class Resets:
 class GRULayer(torch.autograd.Function):
     """x [T, B, I], h [B, H] -> y [T, B, H], final h.
 
-    tanh(v) is taken as 2 sigmoid(2 v) - 1, because torch.tanh costs twice that on CPU.
+    tanh(v) is computed as 2 sigmoid(2 v) - 1, because torch.tanh takes twice as long on CPU.
     """
 
     @staticmethod
@@ -62,7 +62,7 @@ class GRULayer(torch.autograd.Function):
         ctx.resets = resets
         ctx.set_materialize_grads(False)
 
-        # as tensors: a Python number is converted anew by every operation, which takes half of its time
+        # Tensors, because every operation would convert a Python number, which takes half of its time.
         two, minus_one = x.new_tensor([2.0, -1.0]).unbind(0)
         w_rz, w_n = w_hh[: 2 * H].t().contiguous(), w_hh[2 * H :].t().contiguous()
         steps = (*gates.view(T, B, 3, H).unbind(2), gates[:, :, : 2 * H], n_from_h, y)
@@ -89,8 +89,8 @@ class GRULayer(torch.autograd.Function):
         if resets.rows is not None:
             h_before.view(T * B, H).index_fill_(0, resets.rows, 0.0)
 
-        # d: how much each gate's input moves h; the loop turns it into the gates' gradient. n counts twice, for
-        # its input from h and its input from x, so that both matrix products find their gates side by side.
+        # d: derivative of h by each gate's input; the loop multiplies it by the gradient of h. n is there twice, for its
+        # input from h and its input from x, so that both matrix products find their gates side by side.
         d = y.new_empty(T, B, 4, H)
         d_nh, d_r, d_z, d_nx = d.unbind(2)
         torch.mul(n, n, out=d_nh)

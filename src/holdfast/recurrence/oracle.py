@@ -1,4 +1,4 @@
-"""The plain masked loop: what a core has to compute, written so that it can be checked by reading."""
+"""The plain masked loop: a reference implementation for tests, simple enough to check by reading."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.recurrence.recurrent import GRU, LSTM
 
 
 def masked_loop(core: LSTM | GRU | MinGRU, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:
-    """Same arguments and result as core(x, state, first): one layer and one step at a time, by autograd."""
+    """Same arguments and result as core(x, state, first), one layer and one step at a time, with autograd."""
     step = mingru_step if isinstance(core, MinGRU) else lstm_step if isinstance(core, LSTM) else gru_step
     first = as_mask(first).unsqueeze(-1)
     finals = []
@@ -30,7 +30,7 @@ def masked_loop(core: LSTM | GRU | MinGRU, x: Tensor, state: State, first: Tenso
 
 
 def layer_weights(core: LSTM | GRU | MinGRU, layer: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Weight and bias of x, weight and bias of h; a minGRU has none of h."""
+    """Weight and bias for x, weight and bias for h; a minGRU has none for h."""
     if isinstance(core, MinGRU):
         return core.weights(layer), ()
     w_ih, w_hh, b_ih, b_hh = core.weights()[4 * layer : 4 * layer + 4]

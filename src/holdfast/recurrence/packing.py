@@ -1,8 +1,8 @@
-"""Laying the episodes of a segment out in columns, with a blank cell before each one that starts from zero.
+"""Arrange the episodes of a segment in columns, with a blank cell before each episode that starts from zero.
 
-A piece is the part of one episode that one slot has in the segment. Heads (from step 0) need their slot's start
-state, so head b opens column b; tails (up to the last step) have to end their column, because a kernel hands
-back c after the last row only. All else may lie in any column.
+A piece is the part of one episode that lies in the segment of one slot. Heads (from step 0) need their slot's start
+state, so head b opens column b. Tails (up to the last step) must end their column, because a kernel returns c after the
+last row only. Other pieces may go anywhere.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-GOOD_ENOUGH = 1.02  # no better layout is looked for when one has at most 2% more cells than there must be
-SHIFT = 32  # (free cells, column) are sorted as one integer: pairs take twice the time
+GOOD_ENOUGH = 1.02  # stop searching when a layout has at most 2% more cells than needed
+SHIFT = 32  # (free cells, column) packed into one integer: sorting tuples takes twice the time
 COLUMN = (1 << SHIFT) - 1
 
 
 @dataclass(frozen=True)
 class Packing:
-    """num_rows x num_columns cells; rows, columns [T, B] say where each step lies.
+    """num_rows x num_columns cells; rows, columns [T, B] are the position of each step.
 
-    The other cells are blank, but for those below a slot that opens no episode (unbroken [B]), which hold.
+    The other cells are blank, except below a slot without an interior reset (unbroken [B]): those hold the state.
     """
 
     num_rows: int
@@ -32,10 +32,10 @@ class Packing:
 
 
 def pack(first: np.ndarray) -> Packing | None:
-    """Lay out first [T, B], whose row 0 does not matter; None when no episode opens after it.
+    """The layout for first [T, B]; None if no episode opens after row 0, which is ignored.
 
-    Every slot in its own column is best when all open episodes together. Otherwise columns of T or T + 1
-    rows, filled tightly with pieces of any slot, have hardly more cells than there are steps and episodes.
+    One column per slot is best when all slots reset at the same steps. Otherwise columns of T or T + 1 rows, filled
+    tightly with pieces of any slot, need hardly more cells than there are steps and episodes.
     """
     T, B = first.shape
     opens = first.T.copy()
@@ -67,9 +67,9 @@ def pack(first: np.ndarray) -> Packing | None:
 def fill_columns(
     lengths: list[int], heads: np.ndarray, tails: np.ndarray, num_rows: int
 ) -> tuple[int, np.ndarray, np.ndarray]:
-    """Longest piece first, each into the column it fits most tightly, or a new one if none has room.
+    """Best-fit packing, longest piece first; a new column if none has room.
 
-    Returns the number of columns, and the row and the column of each piece.
+    Returns the number of columns, and the row and column of each piece.
     """
     row, column = [0] * len(lengths), [0] * len(lengths)
     next_row = []
@@ -79,7 +79,7 @@ def fill_columns(
     room = sorted((num_rows - used << SHIFT) + b for b, used in enumerate(next_row) if used < num_rows)
 
     def take(cells: int) -> int:
-        """The tightest room for so many cells, taken out of `room`."""
+        """Remove and return the smallest entry of `room` with so many free cells."""
         at = bisect_left(room, cells << SHIFT)
         if at < len(room):
             return room.pop(at)

@@ -1,4 +1,4 @@
-"""LSTM and GRU over whole segments, with parameters laid out as in torch.nn."""
+"""LSTM and GRU over whole segments, with the parameters of torch.nn.LSTM and torch.nn.GRU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.recurrence.core import Core, State
 
 
 class Recurrent(Core):
-    """Stacked gated layers. state_dicts interchange with torch.nn.LSTM / torch.nn.GRU of the same sizes."""
+    """Stacked gated layers. State dicts are interchangeable with those of torch.nn.LSTM and torch.nn.GRU."""
 
     cell: ClassVar[fused.Cell]
     num_leaves: ClassVar[int]
@@ -33,25 +33,25 @@ class Recurrent(Core):
     def reset_parameters(self) -> None:
         """Weights orthogonal gate by gate, biases 0.
 
-        Orthogonal as a whole, the gates of a matrix share one unit of length: two layers then leave a hundredth of what
-        comes in, and a policy begins all but deaf.
+        In a matrix that is orthogonal as a whole, the gates share one unit of norm: two layers then pass on a hundredth
+        of their input, and a new policy hardly reacts to what it sees.
         """
         for parameter in self.parameters():
-            if parameter.dim() == 2:
+            if parameter.dim() == 1:
+                nn.init.zeros_(parameter)
+            else:
                 for gate in parameter.data.chunk(self.cell.num_gates):
                     nn.init.orthogonal_(gate)
-            else:
-                nn.init.zeros_(parameter)
 
     @property
     def state_shapes(self) -> tuple[tuple[int, int], ...]:
         return ((self.num_layers, self.hidden_size),) * self.num_leaves
 
     def weights(self) -> list[Tensor]:
-        """w_ih, w_hh, b_ih, b_hh of each layer in turn."""
+        """w_ih, w_hh, b_ih, b_hh of each layer, in order."""
         return [p for p in self._parameters.values() if p is not None]
 
-    # Not for the compiler: the layout depends on the data, and the kernels are compiled already.
+    # Not for torch.compile: the layout depends on the data, and the kernels are already compiled.
     @torch.compiler.disable
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, x: Tensor, state: State, first: Tensor
@@ -68,7 +68,7 @@ class Recurrent(Core):
 
 
 class LSTM(Recurrent):
-    """State (h, c). Forget gates start open: remember first, and leave the candidates unsaturated."""
+    """State (h, c). Forget gates start open (bias 1), so that a new cell remembers; other biases are 0."""
 
     cell = fused.LSTM_CELL
     num_leaves = 2
@@ -87,7 +87,7 @@ class GRU(Recurrent):
     num_leaves = 1
 
     def unroll(self, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:
-        # torch has a fused GRU on CUDA only; elsewhere its loop over steps is slower than ours, resets or not
+        # torch has a fused GRU on CUDA only; elsewhere its loop over steps is slower than ours, with or without resets
         if x.is_cuda or len(x) == 1:
             return super().unroll(x, state, first)
         return gru_cpu.unroll_gru(x, state, first, self.weights())

@@ -1,4 +1,4 @@
-"""A policy made of components: one memory for all of them, rules of weights for each."""
+"""ComponentPolicy: one memory for all recurrent components, clipping and L2 per component."""
 
 import copy
 
@@ -22,17 +22,17 @@ def make_learner(changes: dict[str, dict], **trainer) -> Learner:
     return Learner(policy, settings, plan_batches(settings, 4), torch.Generator())
 
 
-def test_each_component_has_its_own_limit_of_weights():
+def test_weight_clip_per_component():
     learner = make_learner({"fc1": {"clip_scale": 0.5}, "cnn2": {"clip_scale": 0}}, weight_clip=2.0)
     limits = {shared_name(name): limit for name, limit in learner.weight_limits.items()}
     first = {shared_name(name): float(value.abs().max()) for name, value in learner.first_values.items()}
     assert limits["fc1.weight"] == limits["fc1.bias"] == pytest.approx(2.0 * 0.5 * first["fc1.weight"])
     assert limits["encoded_obs.weight"] == pytest.approx(2.0 * first["encoded_obs.weight"])
-    assert "cnn2.weight" not in limits, "0: this one is not clipped"
+    assert "cnn2.weight" not in limits, "0: not clipped"
     assert limits["core.weight_hh_l0"] == pytest.approx(2.0 * 1.0), "biases of 1 are its largest weights"
 
 
-def test_each_component_has_its_own_pull_towards_its_first_weights():
+def test_l2_init_per_component():
     learner = make_learner({"fc1": {"l2_init_scale": 3.0}, "cnn2": {"l2_init_scale": 0.0}}, l2_init=1.0)
     scales = {shared_name(name): scale for name, scale in learner.l2_scales.items()}
     assert scales["fc1.weight"] == scales["fc1.bias"] == 3.0
@@ -40,7 +40,7 @@ def test_each_component_has_its_own_pull_towards_its_first_weights():
     assert scales["core.weight_ih_l0"] == 1.0
 
 
-def test_two_memories_are_one_to_whoever_asks():
+def test_two_cores_share_one_memory():
     policy = ComponentPolicy(TOKENS, two_memories(), hidden_size=16)
     assert policy.state_shapes == ((2, 16), (2, 16), (1, 5))
     arrivals = random_arrivals(TOKENS, 2, 3, seed=0, end_rate=0.0)
@@ -58,8 +58,7 @@ def test_two_memories_are_one_to_whoever_asks():
     assert all(torch.equal(one, two) for one, two in zip(policy.get_memory(), kept, strict=True))
 
 
-def test_the_second_memory_remembers():
-    """What only the second memory has seen changes what the policy does later."""
+def test_the_state_of_the_second_core_matters():
     policy = ComponentPolicy(TOKENS, two_memories(), hidden_size=16)
     arrivals = random_arrivals(TOKENS, 1, 1, seed=0, end_rate=0.0)
     start = policy.initial_state(1)
@@ -68,7 +67,7 @@ def test_the_second_memory_remembers():
     assert not torch.equal(plain, policy(step_td(arrivals, 0), state=marked)["values"])
 
 
-def test_the_cell_of_every_memory_can_be_chosen():
+def test_policy_core_changes_every_recurrent_component():
     policy = ComponentPolicy(TOKENS, two_memories(), core="mingru", hidden_size=7)
-    assert policy.state_shapes == ((2, 7), (1, 5)), "sizes of the core alone are the setting's"
+    assert policy.state_shapes == ((2, 7), (1, 5)), "the size setting applies to _core_ only"
     assert ComponentPolicy(TOKENS, two_memories(), core="none").state_shapes == ()

@@ -1,4 +1,4 @@
-"""A file with each kind of mistake gives one message, in the file's words."""
+"""Each kind of mistake in a graph file gives one message that names the component, the value and the fix."""
 
 import copy
 
@@ -26,47 +26,53 @@ def change(**changes):
 
 LINEAR = {"type": "Linear", "sources": ["fc1"], "nn_params": {"out_features": 4}}
 MISTAKES = {
-    "missing source": (change(fc1={"sources": ["flt"]}), ["fc1 reads 'flt', which is not there", "Did you mean flat?"]),
-    "cycle": (change(fc1={"sources": ["encoded_obs"]}), ["encoded_obs -> fc1 -> encoded_obs is a circle"]),
-    "cycle of one": (change(fc1={"sources": ["fc1"]}), ["fc1 -> fc1 is a circle"]),
-    "unreachable": (change(extra=LINEAR), ["reads extra", "Remove it or wire it in"]),
+    "missing source": (change(fc1={"sources": ["flt"]}), ["fc1 reads 'flt'", "not exist", "Did you mean flat?"]),
+    "cycle": (change(fc1={"sources": ["encoded_obs"]}), ["encoded_obs -> fc1 -> encoded_obs", "cycle"]),
+    "cycle of one": (change(fc1={"sources": ["fc1"]}), ["fc1 -> fc1", "cycle"]),
+    "unreachable": (change(extra=LINEAR), ["uses extra", "Remove it"]),
     "unreachable with a mistake": (change(extra={**LINEAR, "sources": ["nobody"]}), ["extra reads 'nobody'"]),
-    "unknown type": (change(fc1={"type": "Linaer"}), ["fc1 has the type 'Linaer'", "Did you mean Linear?"]),
-    "an import path": (change(fc1={"type": "torch.nn.Linear"}), ["'torch.nn.Linear', which is not known"]),
-    "no type": (change(more={"sources": ["fc1"]}), ["more needs a type"]),
-    "missing required": (change(_value_=None), ["there is no _value_", "_obs_, _core_, _action_, _value_"]),
+    "unknown type": (change(fc1={"type": "Linaer"}), ["fc1", "unknown type 'Linaer'", "Did you mean Linear?"]),
+    "an import path": (change(fc1={"type": "torch.nn.Linear"}), ["fc1", "unknown type 'torch.nn.Linear'"]),
+    "no type": (change(more={"sources": ["fc1"]}), ["more", "type is missing"]),
+    "missing required": (change(_value_=None), ["_value_ is missing", "_obs_, _core_, _action_, _value_"]),
     "wrong width of the value": (
         change(_value_={"nn_params": {"out_features": 2}}),
-        ["_value_ gives vector [2]", "one number"],
+        ["_value_ outputs vector [2]", "one number"],
     ),
     "wrong number of scores": (
         change(
             _action_={"type": "Linear", "sources": ["actor_1"], "nn_params": {"out_features": 4}}, _action_embeds_=None
         ),
-        ["_action_ gives vector [4]", "5 in tokens"],
+        ["_action_ outputs vector [4]", "5 in tokens"],
     ),
-    "widths that do not add": (
+    "unequal widths": (
         change(sum={"type": "Add", "sources": ["fc1", "flat"]}, encoded_obs={"sources": ["sum"]}),
-        ["sum (Add): its sources have widths 128, 64"],
+        ["sum (Add)", "widths", "128, 64"],
     ),
     "wrong kind": (
         change(fc1={"sources": ["cnn2"]}, flat=None),
-        ["fc1 (Linear): it reads vector or vectors, and cnn2 gives grid [64, 1, 1]"],
+        ["fc1 (Linear)", "reads vector or vectors", "cnn2 outputs grid [64, 1, 1]"],
     ),
-    "too many sources": (change(fc1={"sources": ["flat", "flat"]}), ["fc1 (Linear): it reads one source, not 2"]),
-    "too few sources": (change(fc1={"sources": []}), ["fc1 (Linear): it reads one source, not 0"]),
-    "sources where there are none": (change(_action_embeds_={"sources": ["fc1"]}), ["it reads no sources, not 1"]),
+    "too many sources": (change(fc1={"sources": ["flat", "flat"]}), ["fc1", "Linear takes 1 source, not 2"]),
+    "too few sources": (change(fc1={"sources": []}), ["fc1", "Linear takes 1 source, not 0"]),
+    "sources where none are allowed": (
+        change(_action_embeds_={"sources": ["fc1"]}),
+        ["_action_embeds_", "takes 0 sources, not 1"],
+    ),
     "kernel too large": (
         change(cnn2={"nn_params": {"out_channels": 8, "kernel_size": 4}}),
-        ["a kernel of 4 does not fit into a grid of 3 x 3"],
+        ["cnn2 (Conv2d)", "kernel 4 does not fit", "3 x 3"],
     ),
-    "cells nobody would see": (
+    "skipped cells": (
         change(cnn1={"nn_params": {"out_channels": 8, "kernel_size": 2, "stride": 3}}),
-        ["kernel 2, stride 3 would not see every cell"],
+        ["cnn1 (Conv2d)", "kernel 2, stride 3 would skip cells"],
     ),
     "missing parameter": (change(fc1={"nn_params": {}}), ["fc1: nn_params: out_features is missing"]),
     "unknown parameter": (change(fc1={"nn_params": {"out_feature": 3}}), ["out_features is missing"]),
-    "another unknown parameter": (change(flat={"nn_params": {"size": 3}}), ["'size' is not known", "Allowed: none"]),
+    "another unknown parameter": (
+        change(flat={"nn_params": {"size": 3}}),
+        ["flat", "unknown key 'size'", "Allowed: none"],
+    ),
     "parameter of a wrong type": (
         change(fc1={"nn_params": {"out_features": "wide"}}),
         ["out_features='wide'", "integer"],
@@ -75,7 +81,7 @@ MISTAKES = {
         change(fc1={"nn_params": {"out_features": 0}}),
         ["out_features=0", "greater than or equal to 1"],
     ),
-    "unknown key": (change(fc1={"source": ["flat"]}), ["fc1: 'source' is not known. Did you mean sources?"]),
+    "unknown key": (change(fc1={"source": ["flat"]}), ["fc1", "unknown key 'source'", "Did you mean sources?"]),
     "unknown nonlinearity": (
         change(fc1={"nonlinearity": "rellu"}),
         ["fc1: nonlinearity='rellu'", "'relu', 'tanh' or 'silu'"],
@@ -97,31 +103,31 @@ MISTAKES = {
                 },
             }
         },
-        ["encoded_obs (ObsLatentAttn): 4 heads do not divide a width of 30"],
+        ["encoded_obs (ObsLatentAttn)", "num_heads=4 does not divide", "30"],
     ),
     "no components": ({"layers": {}}, ["one key, `components`"]),
     "not a mapping": ([1, 2], ["one key, `components`"]),
-    "a name of every module": (
+    "an attribute of every module": (
         {"components": {"training": {"type": "Linear"}}},
-        ["'training' is a name that torch keeps"],
+        ["'training'", "reserved by torch"],
     ),
     "a scale without weights": (change(flat={"clip_scale": 2}), ["flat (Flatten): clip_scale has no effect"]),
-    "an endless scale": (change(fc1={"l2_init_scale": float("inf")}), ["fc1: l2_init_scale=inf"]),
+    "an infinite scale": (change(fc1={"l2_init_scale": float("inf")}), ["fc1: l2_init_scale=inf"]),
     "true is not a width": (change(fc1={"nn_params": {"out_features": True}}), ["out_features=True"]),
-    "a name of torch's": (
+    "a method of torch's ModuleDict": (
         {"components": {"values": {"type": "Linear"}}},
-        ["'values' is a name that torch keeps for itself"],
+        ["'values'", "reserved by torch"],
     ),
     "names that differ in underscores": (
         change(fc1_={"type": "Linear", "sources": ["fc1"], "nn_params": {"out_features": 4}}),
-        ["fc1 and fc1_ differ in underscores only"],
+        ["fc1 and fc1_", "underscores"],
     ),
-    "a name that is none": ({"components": {"a b": {"type": "Linear"}}}, ["'a b' is not a name"]),
+    "an invalid name": ({"components": {"a b": {"type": "Linear"}}}, ["'a b' is not a valid name"]),
 }
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_gives_one_clear_message(mistake):
+def test_a_mistake_gives_one_message_with_the_facts(mistake):
     graph, parts = MISTAKES[mistake]
     with pytest.raises(SettingsError) as caught:
         ComponentPolicy(TOKENS, graph, "agent=mine.yaml")
@@ -132,8 +138,8 @@ def test_a_mistake_gives_one_clear_message(mistake):
         assert part in message, message
 
 
-def test_a_deep_graph_is_built_at_once():
-    """Sums of sums: were every way through the graph walked, this would take for ever."""
+def test_a_deep_graph_is_built_in_linear_time():
+    """Sums of sums: visiting every path through the graph would take exponential time."""
     parts = read_graph("fast")["components"]
     last = "fc1"
     for i in range(40):
@@ -143,7 +149,7 @@ def test_a_deep_graph_is_built_at_once():
     assert ComponentPolicy(TOKENS, {"components": parts}).part_of("components.fc1.layer.weight") == "encoder"
 
 
-def test_a_component_is_not_told_to_read_itself():
+def test_a_component_is_not_suggested_as_its_own_source():
     with pytest.raises(SettingsError) as caught:
         ComponentPolicy(TOKENS, change(cnn2={"sources": ["cnn"]}))
     assert "Did you mean cnn1?" in str(caught.value)
@@ -161,11 +167,11 @@ def test_initialization_has_an_effect(name):
     assert len(sizes) == 3
 
 
-def test_the_graph_without_a_mistake_is_built():
+def test_the_graph_without_mistakes_is_built():
     assert ComponentPolicy(TOKENS, change(), "mine").has_memory()
 
 
-@pytest.mark.parametrize(("spec", "part"), [(VECTOR, "reads grid-world tokens"), (REALS, "reads grid-world tokens")])
+@pytest.mark.parametrize(("spec", "part"), [(VECTOR, "grid-world tokens"), (REALS, "grid-world tokens")])
 def test_an_agent_for_another_kind_of_world(spec, part):
     with pytest.raises(SettingsError, match=part):
         ComponentPolicy(spec, change(), "agent=fast")
@@ -180,19 +186,19 @@ def test_an_agent_for_another_kind_of_world(spec, part):
         ("\xff", "components"),
     ],
 )
-def test_a_file_that_is_no_agent(text, part, tmp_path):
+def test_a_file_that_is_not_an_agent_is_refused(text, part, tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text(text)
     with pytest.raises(SettingsError, match=part):
         make_policy(load_settings([f"agent={file}"]).policy, TOKENS)
 
 
-def test_a_file_that_is_not_there():
+def test_a_missing_file_is_refused():
     with pytest.raises(SettingsError, match=r"agent=nowhere/mine.yaml: cannot be read: No such file"):
         make_policy(load_settings(["agent=nowhere/mine.yaml"]).policy, TOKENS)
 
 
-def test_a_file_of_ones_own_is_built(tmp_path):
+def test_a_users_file_is_built(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text((AGENTS / "fast.yaml").read_text())
     policy = make_policy(load_settings([f"agent={file}", "policy.hidden=8", "policy.core=gru"]).policy, TOKENS)
@@ -254,7 +260,7 @@ EVERY_COMPONENT = {
 }
 
 
-def test_every_component_there_is_can_be_part_of_one_agent():
+def test_one_agent_with_every_component():
     used = {body["type"] for body in EVERY_COMPONENT["components"].values()}
     assert used == set(COMPONENTS) - {"ObsVector"}
     torch.manual_seed(0)
@@ -297,5 +303,5 @@ def test_vectors_of_numbers():
     assert norm.mean.tolist() == [5.0] * 3
     with pytest.raises(SettingsError, match="reads arrays of numbers"):
         ComponentPolicy(TOKENS, graph)
-    with pytest.raises(SettingsError, match="takes real numbers as actions"):
+    with pytest.raises(SettingsError, match="real-valued actions"):
         ComponentPolicy(REALS, graph)

@@ -1,4 +1,4 @@
-"""Tokens: every object is visible, junk is never written into a real cell, and the sparse product is the convolution."""
+"""Tokens: every object is visible, invalid tokens are ignored, and the sparse product equals the convolution."""
 
 import warnings
 from dataclasses import replace
@@ -22,7 +22,7 @@ def make_grid(spec: WorldSpec = TOKENS) -> TokenGrid:
 
 
 def dense_grid(grid: TokenGrid, tokens: torch.Tensor) -> torch.Tensor:
-    """The box [N, channels, side, side] the tokens stand for, built the plain way."""
+    """The grid [N, channels, side, side] that the tokens describe, built token by token."""
     box = torch.zeros(len(tokens), grid.num_channels, grid.side * grid.side)
     placed = grid(tokens)
     for n, cell, channel, _, weight in zip(*placed[1:], strict=True):
@@ -58,7 +58,7 @@ def test_every_category_has_a_channel_even_zero(attribute, categories, channel):
         assert box.sum() == 1.0
 
 
-def test_a_global_token_stands_on_the_agents_own_cell():
+def test_a_global_token_is_placed_on_the_agents_own_cell():
     grid = make_grid()
     box = dense_grid(grid, observation([0xFE, 1, 255]))
     assert box[0, 1, 5, 5] == 1.0
@@ -75,10 +75,10 @@ def test_a_global_token_stands_on_the_agents_own_cell():
         pytest.param([0x22, 4, 3], id="category out of range"),
     ],
 )
-def test_junk_is_ignored_with_one_warning(junk):
+def test_invalid_tokens_are_ignored_with_one_warning(junk):
     grid = make_grid()
     real = token(1, 1, 4, 0)
-    with pytest.warns(UserWarning, match="ignoring 1 tokens"):
+    with pytest.warns(UserWarning, match="ignoring 1 invalid tokens"):
         box = dense_grid(grid, observation(junk, real))
     assert box.sum() == 1.0
     with warnings.catch_warnings():
@@ -86,7 +86,7 @@ def test_junk_is_ignored_with_one_warning(junk):
         assert dense_grid(grid, observation(junk, real)).sum() == 1.0
 
 
-def test_empty_tokens_are_silent_wherever_they_stand():
+def test_empty_tokens_give_no_warning_anywhere():
     grid = make_grid()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -148,13 +148,13 @@ def test_tokens_side_by_side_are_the_tokens_of_the_grid(n, seed):
     tokens = random_obs(TOKENS, (n,), torch.Generator().manual_seed(seed))
     tokens[0, 0] = 0xFF  # a gap before the end
     beside, placed = grid.side_by_side(tokens), grid(tokens)
-    assert beside.real.shape[1] == 6, "the padding behind the longest is stripped"
+    assert beside.real.shape[1] == 6, "padding after the longest observation is stripped"
     for name in ("cell", "channel", "weight", "entry"):
         assert torch.equal(getattr(beside, name)[beside.real], getattr(placed, name)), name
         assert not getattr(beside, name)[~beside.real].any()
 
 
-def test_an_observation_without_tokens_is_one_of_a_single_unreal_token():
+def test_an_observation_without_tokens_has_one_padding_token():
     beside = make_grid().side_by_side(observation())
     assert beside.real.shape == (1, 1)
     assert not beside.real.any()

@@ -1,4 +1,4 @@
-"""The component family: an agent as a graph of named components, written in YAML."""
+"""The component family: agents as graphs of named components, written in YAML."""
 
 from holdfast.policies.components.component_policy import ComponentPolicy
 

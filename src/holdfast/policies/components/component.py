@@ -1,10 +1,10 @@
-"""What a component is: a named step of an agent that reads its sources and writes its own name."""
+"""Component: a named step of an agent that reads its sources and writes its own name."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,15 +14,17 @@ from holdfast.policies.parts.layers import activate
 from holdfast.policies.vocabulary import Vocabulary
 from holdfast.spec import WorldSpec
 
+Size = Annotated[int, Field(ge=1, le=65536, strict=True)]  # strict: true is not 1
+
 
 class Params(BaseModel):
-    """`nn_params` of a component: typed, with limits; anything else is refused."""
+    """`nn_params` of a component: typed, with limits; unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Entry(BaseModel):
-    """One component as the YAML file has it."""
+    """One component as written in the YAML file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -42,7 +44,7 @@ Kind = Literal["vector", "vectors", "grid", "token grid", "tokens", "token featu
 
 @dataclass(frozen=True)
 class Shape:
-    """What travels between components, and how wide it is. Sizes are those behind the axis of rows."""
+    """Kind and sizes of a component's output, without the batch axis."""
 
     kind: Kind
     sizes: tuple[int, ...] = ()
@@ -53,49 +55,55 @@ class Shape:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a component stands: the world, and what the policy knows of it."""
+    """What a component may know about its surroundings: the world, and the policy's vocabulary."""
 
     spec: WorldSpec
     vocabulary: Vocabulary
 
 
 class WiringError(Exception):
-    """A component cannot be built from what it is given; the message goes behind its name."""
+    """A component cannot be built from its inputs. The message is a sentence, printed after the component's name."""
 
 
 class Component(nn.Module):
-    """Subclasses build their parts in `__init__`, set `self.out`, and compute rows in `forward`.
+    """Base class: subclasses create their layers in `build` and return the shape of their output.
 
-    Rows must not look at each other. The module with the weights is called `layer`, so that its weights have the names
-    they have in the plain family.
+    Rows must not depend on each other. The module with the weights is `self.layer`, so that weights have the same names
+    as in the plain family.
     """
 
     Params: ClassVar[type[Params]] = Params
-    reads: ClassVar[tuple[tuple[Kind, ...], ...]] = (("vector",),)  # kinds each source may be, in order
-    reads_more: ClassVar[bool] = False  # any number of sources like the last one
-    has_weights: ClassVar[bool] = False  # takes `nonlinearity` and `initialization`
-    out: Shape
+    reads: ClassVar[tuple[tuple[Kind, ...], ...]] = (("vector",),)  # accepted kinds of each source, in order
+    reads_more: ClassVar[bool] = False  # any number of further sources like the last one
+    has_weights: ClassVar[bool] = False  # accepts `nonlinearity` and `initialization`
+    layer: Any
 
     def __init__(self, entry: Entry, params: Any, inputs: Sequence[Shape], place: Place):
         super().__init__()
         self.entry = entry
+        self.out = self.build(params, inputs, place)
 
-    def activate(self, x: Tensor) -> Tensor:
-        return activate(x, self.entry.nonlinearity)
+    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
+        """Create the layers for inputs of these shapes; raise WiringError if they do not fit."""
+        raise NotImplementedError
+
+    def apply_layer(self, *sources: Any) -> Any:
+        """Outputs of the sources [N, ...] -> output [N, ...]."""
+        return activate(self.layer(*sources), self.entry.nonlinearity)
+
+    forward: Callable[..., Any] = apply_layer  # typed as in nn.Module, so that subclasses choose their arguments
 
     def absorb(self, obs: Tensor) -> None:
-        """Move what may move between batches only (observations [N, ...]), so that what is replayed is what was lived."""
+        """Update statistics from observations [N, ...]. Called only between batches, so that replay parity holds."""
 
-
-@torch.no_grad()
-def initialize(weight: Tensor, bias: Tensor | None, entry: Entry, gain: float) -> None:
-    """Orthogonal with this gain unless the file says otherwise; biases 0."""
-    match entry.initialization:
-        case "xavier":
-            nn.init.xavier_uniform_(weight)
-        case "small":
-            nn.init.orthogonal_(weight, 0.01)
-        case _:
-            nn.init.orthogonal_(weight, gain)
-    if bias is not None:
-        bias.zero_()
+    @torch.no_grad()
+    def initialize(self, gain: float = 1.0) -> None:
+        """Initialise the layer: as the file says, or orthogonal with this gain. Biases are 0."""
+        match self.entry.initialization:
+            case "xavier":
+                nn.init.xavier_uniform_(self.layer.weight)
+            case "small":
+                nn.init.orthogonal_(self.layer.weight, 0.01)
+            case _:
+                nn.init.orthogonal_(self.layer.weight, gain)
+        nn.init.zeros_(self.layer.bias)

@@ -19,9 +19,9 @@ from holdfast.spec import WorldSpec, keys
 
 
 class ComponentPolicy(Policy):
-    """Rows go through the components in order; those with memory see them as [T, B] with one state for them all.
+    """Runs the components in order on rows [T * B]; recurrent ones get [T, B] and their part of one common state.
 
-    hidden_size, num_layers: of `_core_`, instead of the file's. core: the cell of every component with memory.
+    hidden_size, num_layers: sizes of `_core_`, instead of the file's. core: the cell of every recurrent component.
     """
 
     def __init__(
@@ -37,25 +37,24 @@ class ComponentPolicy(Policy):
         super().__init__(spec, memory_scope)
         entries = read_entries(data, where)
         order = compute_order(entries, where)
-        memories = [name for name in order if entries[name].type in CELLS.values()]
-        for name in memories:
+        cores = [name for name in order if entries[name].type in CELLS.values()]
+        if CORE not in cores:
+            choices = ", ".join(CELLS.values())
+            raise SettingsError(f"{where}: {CORE} is a {entries[CORE].type}; it must be one of {choices}.")
+        for name in cores:
             entry = entries[name]
             sizes = {"hidden_size": hidden_size, "num_layers": num_layers} if name == CORE else {}
             params = {**entry.nn_params, **{key: size for key, size in sizes.items() if size is not None}}
             cell = entry.type if core is None else CELLS[core]
             entries[name] = entry.model_copy(update={"type": cell, "nn_params": params})
-        if CORE not in memories:
-            raise SettingsError(
-                f"{where}: {CORE} is a {entries[CORE].type}; it has to be one of {', '.join(CELLS.values())}."
-            )
         self.entries, self.order = entries, order
         self.components = nn.ModuleDict(build(entries, order, Place(spec, self.vocabulary), where))
-        needed = set(memories)  # by memory
+        before_cores = set(cores)
         for name in reversed(order):
-            if name in needed:
-                needed.update(entries[name].sources)
-        self._part = {name: "encoder" if name in needed else "heads" for name in order}
-        self._part |= dict.fromkeys(memories, "recurrence")
+            if name in before_cores:
+                before_cores.update(entries[name].sources)
+        self._part = {name: "encoder" if name in before_cores else "heads" for name in order}
+        self._part |= dict.fromkeys(cores, "recurrence")
 
     def component(self, name: str) -> Component:
         found = self.components[name]
@@ -89,7 +88,7 @@ class ComponentPolicy(Policy):
             self.component(name).absorb(obs)
 
     def compile_around_recurrence(self) -> None:
-        """torch.compile every component but those with memory, whose kernels are fused already."""
+        """torch.compile every component except the recurrent ones, whose kernels are already fused."""
         for name in self.order:
             component = self.component(name)
             if not isinstance(component, CoreComponent):

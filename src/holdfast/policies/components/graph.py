@@ -1,4 +1,4 @@
-"""From a file's components to an order in which each can be computed, or one clear message about what is wrong."""
+"""Read, check and build a graph of components; a mistake in the file raises SettingsError with one clear message."""
 
 from __future__ import annotations
 
@@ -19,27 +19,30 @@ REQUIRED = (OBS, CORE, ACTION, VALUE)
 
 
 def read_entries(data: Any, where: str) -> dict[str, Entry]:
-    """The components of a parsed file, each checked by itself."""
+    """The components of a parsed file, each checked by itself. where: the file, for messages."""
     if not isinstance(data, Mapping) or set(data) != {"components"} or not isinstance(data["components"], Mapping):
-        raise SettingsError(f"{where}: an agent is a file with one key, `components`, and the components below it.")
+        raise SettingsError(f"{where}: an agent file has one key, `components`, with the components below it.")
     entries = {}
     for name, body in data["components"].items():
         if not isinstance(name, str) or not name.isidentifier():
-            raise SettingsError(f"{where}: {name!r} is not a name; names are letters, digits and _.")
+            raise SettingsError(f"{where}: {name!r} is not a valid name. Use letters, digits and _.")
         if hasattr(nn.ModuleDict(), name):
-            raise SettingsError(f"{where}: {name!r} is a name that torch keeps for itself. Choose another.")
+            raise SettingsError(f"{where}: the name {name!r} is reserved by torch. Choose another.")
         twin = next((other for other in entries if other.strip("_") == name.strip("_")), None)
         if twin is not None:
-            raise SettingsError(f"{where}: {twin} and {name} differ in underscores only. Choose another name for one.")
-        entries[name] = _entry(name, body, where)
+            raise SettingsError(f"{where}: {twin} and {name} differ only in underscores. Rename one of them.")
+        try:
+            entries[name] = _read_entry(body)
+        except WiringError as error:
+            raise SettingsError(f"{where}: {name}: {error}") from error
     return entries
 
 
 def compute_order(entries: Mapping[str, Entry], where: str) -> list[str]:
-    """Names, sources first. Nothing may be missing, stand in a circle, or lead nowhere."""
+    """Names in the order of computation. Missing sources, cycles and unused components are refused."""
     for name in REQUIRED:
         if name not in entries:
-            raise SettingsError(f"{where}: there is no {name}. Every agent has {', '.join(REQUIRED)}.")
+            raise SettingsError(f"{where}: {name} is missing. Every agent has {', '.join(REQUIRED)}.")
     order: list[str] = []
     path: list[str] = []
 
@@ -47,14 +50,13 @@ def compute_order(entries: Mapping[str, Entry], where: str) -> list[str]:
         if name in order:
             return
         if name in path:
-            circle = " -> ".join([*path[path.index(name) :], name])
-            raise SettingsError(f"{where}: {circle} is a circle; a component cannot wait for itself.")
+            cycle = " -> ".join([*path[path.index(name) :], name])
+            raise SettingsError(f"{where}: {cycle} is a cycle.")
         path.append(name)
         for source in entries[name].sources:
             if source not in entries:
-                raise SettingsError(
-                    f"{where}: {name} reads {source!r}, which is not there.{did_you_mean(source, entries.keys() - {name})}"
-                )
+                hint = did_you_mean(source, entries.keys() - {name})
+                raise SettingsError(f"{where}: {name} reads {source!r}, which does not exist.{hint}")
             visit(source)
         path.pop()
         order.append(name)
@@ -63,15 +65,13 @@ def compute_order(entries: Mapping[str, Entry], where: str) -> list[str]:
     visit(VALUE)
     for name in entries:
         if name not in order:
-            visit(name)  # a mistake inside it comes first
-            raise SettingsError(
-                f"{where}: nothing that leads to {ACTION} or {VALUE} reads {name}. Remove it or wire it in."
-            )
+            visit(name)  # report mistakes in its sources first
+            raise SettingsError(f"{where}: neither {ACTION} nor {VALUE} uses {name}. Remove it or connect it.")
     return order
 
 
 def build(entries: Mapping[str, Entry], order: list[str], place: Place, where: str) -> dict[str, Component]:
-    """The components, in that order; widths and kinds checked where they meet."""
+    """Build the components in this order, and check that connected shapes fit."""
     built: dict[str, Component] = {}
     for name in order:
         entry = entries[name]
@@ -79,51 +79,43 @@ def build(entries: Mapping[str, Entry], order: list[str], place: Place, where: s
         inputs = [built[source].out for source in entry.sources]
         try:
             _check_inputs(kind, entry, inputs)
-            built[name] = kind(entry, _params(kind, entry), inputs, place)
+            built[name] = kind(entry, _read_params(kind, entry), inputs, place)
             scaled = [key for key in ("clip_scale", "l2_init_scale") if getattr(entry, key) != 1.0]
             if scaled and not list(built[name].parameters()):
-                raise WiringError(f"{scaled[0]} has no effect, since it has no weights. Remove it")
+                raise WiringError(f"{scaled[0]} has no effect, since there are no weights. Remove it.")
         except WiringError as error:
-            raise SettingsError(f"{where}: {name} ({entry.type}): {error}.") from error
-    _check_ends(built, place, where)
+            raise SettingsError(f"{where}: {name} ({entry.type}): {error}") from error
+    num_params = distribution_for(place.spec.actions).num_params
+    wanted = {VALUE: (1, "one number"), ACTION: (num_params, f"one per action ({num_params} in {place.spec.name})")}
+    for name, (width, what) in wanted.items():
+        if built[name].out != Shape("vector", (width,)):
+            raise SettingsError(f"{where}: {name} outputs {built[name].out}; it must output {what}.")
     return built
 
 
-def _check_ends(built: Mapping[str, Component], place: Place, where: str) -> None:
-    wanted = {VALUE: 1, ACTION: distribution_for(place.spec.actions).num_params}
-    for name, width in wanted.items():
-        if built[name].out != Shape("vector", (width,)):
-            what = "the value, one number" if name == VALUE else f"one number per action, {width} in {place.spec.name}"
-            raise SettingsError(f"{where}: {name} gives {built[name].out}; it has to give {what}.")
-
-
-def _entry(name: str, body: Any, where: str) -> Entry:
+def _read_entry(body: Any) -> Entry:
     if not isinstance(body, Mapping) or not isinstance(body.get("type"), str):
-        raise SettingsError(f"{where}: {name} needs a type, such as `type: Linear`.")
-    if body["type"] not in COMPONENTS:
-        hint = did_you_mean(body["type"], COMPONENTS) or f" There are {', '.join(sorted(COMPONENTS))}."
-        raise SettingsError(f"{where}: {name} has the type {body['type']!r}, which is not known.{hint}")
+        raise WiringError("a type is missing, such as `type: Linear`.")
+    kind = COMPONENTS.get(body["type"])
+    if kind is None:
+        hint = did_you_mean(body["type"], COMPONENTS) or f" Available: {', '.join(sorted(COMPONENTS))}."
+        raise WiringError(f"unknown type {body['type']!r}.{hint}")
     try:
         entry = Entry.model_validate(dict(body))
     except ValidationError as error:
-        raise SettingsError(f"{where}: {name}: {_explain(error, Entry)}.") from error
-    kind = COMPONENTS[entry.type]
+        raise WiringError(_explain(error, Entry)) from error
     least, given = len(kind.reads), len(entry.sources)
     if given < least or (given > least and not kind.reads_more):
-        number = {0: "no sources", 1: "one source"}.get(least, f"{least} sources")
-        more = " or more" if kind.reads_more else ""
-        raise SettingsError(f"{where}: {name} ({entry.type}): it reads {number}{more}, not {given}.")
+        number = f"{least} or more sources" if kind.reads_more else f"{least} source{'s' * (least != 1)}"
+        raise WiringError(f"{entry.type} takes {number}, not {given}.")
     for key in ("nonlinearity", "initialization"):
         if getattr(entry, key) is not None and not kind.has_weights:
-            raise SettingsError(f"{where}: {name}: {key} has no effect on {entry.type}. Remove it.")
-    try:
-        _params(kind, entry)
-    except WiringError as error:
-        raise SettingsError(f"{where}: {name}: {error}.") from error
+            raise WiringError(f"{key} has no effect on {entry.type}. Remove it.")
+    _read_params(kind, entry)
     return entry
 
 
-def _params(kind: type[Component], entry: Entry) -> BaseModel:
+def _read_params(kind: type[Component], entry: Entry) -> BaseModel:
     try:
         return kind.Params.model_validate(entry.nn_params)
     except ValidationError as error:
@@ -134,16 +126,16 @@ def _check_inputs(kind: type[Component], entry: Entry, inputs: list[Shape]) -> N
     accepted = [*kind.reads, *kind.reads[-1:] * (len(inputs) - len(kind.reads))]
     for source, shape, kinds in zip(entry.sources, inputs, accepted, strict=True):
         if shape.kind not in kinds:
-            raise WiringError(f"it reads {' or '.join(kinds)}, and {source} gives {shape}")
+            raise WiringError(f"it reads {' or '.join(kinds)}, but {source} outputs {shape}.")
 
 
 def _explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """The first thing wrong, in the file's words."""
+    """The first error, in terms of the file."""
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         allowed = ", ".join(model.model_fields) or "none"
-        return f"{key!r} is not known.{did_you_mean(key, model.model_fields)} Allowed: {allowed}"
+        return f"unknown key {key!r}.{did_you_mean(key, model.model_fields)} Allowed: {allowed}."
     if first["type"] == "missing":
-        return f"{key} is missing"
-    return f"{key}={first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
+        return f"{key} is missing."
+    return f"{key}={first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}."

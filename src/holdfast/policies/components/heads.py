@@ -8,15 +8,14 @@ from typing import Any
 from torch import Tensor
 
 from holdfast.policies.actions import distribution_for
-from holdfast.policies.components.component import Component, Entry, Params, Place, Shape, WiringError
-from holdfast.policies.components.layers import Size
+from holdfast.policies.components.component import Component, Params, Place, Shape, Size, WiringError
 from holdfast.policies.parts import heads, layers
 from holdfast.policies.vocabulary import action_names
 from holdfast.spec import BoxActions
 
 
 class ActionEmbedding(Component):
-    """One learned vector per action, found by the action's name."""
+    """One learned vector per action, looked up by the action's name."""
 
     reads = ()
 
@@ -24,42 +23,33 @@ class ActionEmbedding(Component):
         num_embeddings: Size = 100
         embedding_dim: Size = 16
 
-    def __init__(self, entry: Entry, params: Any, inputs: Sequence[Shape], place: Place):
-        super().__init__(entry, params, inputs, place)
+    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
         self.layer = heads.ActionEmbedding(place.spec, place.vocabulary, params.num_embeddings, params.embedding_dim)
-        self.out = Shape("embeddings", (params.embedding_dim,))
+        return Shape("embeddings", (params.embedding_dim,))
 
     def forward(self, obs: Tensor) -> Tensor:
         return self.layer()
 
 
 class MettaActorSingleHead(Component):
-    """score[a] = tanh(h W) . embedding[a] + b: one score per action of the present world."""
+    """score[a] = tanh(h W) . embedding[a] + b: one score per action of the world."""
 
     reads = (("vector",), ("embeddings",))
 
-    def __init__(self, entry: Entry, params: Any, inputs: Sequence[Shape], place: Place):
-        super().__init__(entry, params, inputs, place)
+    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
         self.layer = heads.BilinearHead(inputs[0].sizes[0], inputs[1].sizes[0])
-        self.out = Shape("vector", (distribution_for(place.spec.actions).num_params,))
-
-    def forward(self, h: Tensor, embeddings: Tensor) -> Tensor:
-        return self.layer(h, embeddings)
+        return Shape("vector", (distribution_for(place.spec.actions).num_params,))
 
 
 class ActionHead(Component):
-    """A plain linear head: one score per action, or the numbers a world with other actions needs."""
+    """A linear head: one score per action, or per choice where actions are several choices at once."""
 
-    def __init__(self, entry: Entry, params: Any, inputs: Sequence[Shape], place: Place):
-        super().__init__(entry, params, inputs, place)
+    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
         num_params = distribution_for(place.spec.actions).num_params
         if isinstance(place.spec.actions, BoxActions):
-            raise WiringError(f"{place.spec.name} takes real numbers as actions; py_agent=box knows them")
+            raise WiringError(f"{place.spec.name} has real-valued actions. Use py_agent=box there.")
         if action_names(place.spec.actions):
             self.layer = heads.ActionHead(place.spec, place.vocabulary, inputs[0].sizes[0])
         else:
             self.layer = layers.linear(inputs[0].sizes[0], num_params, gain=0.01)
-        self.out = Shape("vector", (num_params,))
-
-    def forward(self, h: Tensor) -> Tensor:
-        return self.layer(h)
+        return Shape("vector", (num_params,))

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from holdfast.policies.components.component import Component, Entry, Params, Place, Shape, WiringError, initialize
+from holdfast.policies.components.component import Component, Params, Place, Shape, Size, WiringError
 from holdfast.policies.parts import layers as parts
 from holdfast.policies.parts.token_conv import TokenConv2d
-from holdfast.policies.parts.tokens import PlacedTokens
-
-Size = Annotated[int, Field(ge=1, le=65536, strict=True)]  # strict: true is not 1
 
 
 class Linear(Component):
@@ -28,19 +25,15 @@ class Linear(Component):
     class Params(Params):
         out_features: Size
 
-    def __init__(self, entry: Entry, params: Any, inputs: Sequence[Shape], place: Place):
-        super().__init__(entry, params, inputs, place)
+    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
         *others, in_features = inputs[0].sizes
         self.layer = nn.Linear(in_features, params.out_features)
-        initialize(self.layer.weight, self.layer.bias, entry, math.sqrt(2.0) if entry.nonlinearity == "tanh" else 1.0)
-        self.out = Shape(inputs[0].kind, (*others, params.out_features))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.activate(self.layer(x))
+        self.initialize(math.sqrt(2.0) if self.entry.nonlinearity == "tanh" else 1.0)
+        return Shape(inputs[0].kind, (*others, params.out_features))
 
 
 class Conv2d(Component):
-    """A convolution over a grid. Over a grid of tokens it works without building the grid."""
+    """A convolution. Over a token grid it works on the tokens, without building the grid."""
 
     reads = (("grid", "token grid"),)
     has_weights = True
@@ -50,95 +43,86 @@ class Conv2d(Component):
         kernel_size: Size
         stride: Size = 1
 
-    def __init__(self, entry: Entry, params: Any, inputs: Sequence[Shape], place: Place):
-        super().__init__(entry, params, inputs, place)
+    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
         channels, height, width = inputs[0].sizes
         kernel, stride = params.kernel_size, params.stride
         if kernel > min(height, width):
-            raise WiringError(f"a kernel of {kernel} does not fit into a grid of {height} x {width}")
+            raise WiringError(f"kernel {kernel} does not fit into a grid of {height} x {width}.")
         if inputs[0].kind == "token grid":
             if stride > kernel or (height - kernel) % stride:
-                raise WiringError(f"kernel {kernel}, stride {stride} would not see every cell of {height} x {width}")
-            self.layer: nn.Module = TokenConv2d(channels, height, params.out_channels, kernel, stride)
+                raise WiringError(f"kernel {kernel}, stride {stride} would skip cells of {height} x {width}.")
+            self.layer = TokenConv2d(channels, height, params.out_channels, kernel, stride)
         else:
             self.layer = parts.Conv2d(channels, params.out_channels, kernel, stride)
-        initialize(self.layer.weight, self.layer.bias, entry, 1.0)  # type: ignore[arg-type]
-        self.out = Shape("grid", (params.out_channels, (height - kernel) // stride + 1, (width - kernel) // stride + 1))
-
-    def forward(self, x: Tensor | PlacedTokens) -> Tensor:
-        return self.activate(self.layer(x))
+        self.initialize()
+        return Shape("grid", (params.out_channels, (height - kernel) // stride + 1, (width - kernel) // stride + 1))
 
 
 class Flatten(Component):
-    """Anything of one row as one vector."""
+    """The input as one vector per row."""
 
     reads = (("vector", "vectors", "grid"),)
 
-    def __init__(self, entry: Entry, params: Any, inputs: Sequence[Shape], place: Place):
-        super().__init__(entry, params, inputs, place)
-        self.out = Shape("vector", (math.prod(inputs[0].sizes),))
+    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
+        return Shape("vector", (math.prod(inputs[0].sizes),))
 
     def forward(self, x: Tensor) -> Tensor:
         return x.flatten(1)
 
 
-class Unchanged(Component):
-    """One source, one result of the same shape."""
+class SameShape(Component):
+    """One source, and an output of its shape."""
 
     reads = (("vector", "vectors", "grid"),)
 
-    def __init__(self, entry: Entry, params: Any, inputs: Sequence[Shape], place: Place):
-        super().__init__(entry, params, inputs, place)
-        self.out = inputs[0]
+    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
+        return inputs[0]
 
 
-class Identity(Unchanged):
+class Identity(SameShape):
     def forward(self, x: Tensor) -> Tensor:
         return x
 
 
-class ReLU(Unchanged):
+class ReLU(SameShape):
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(x)
 
 
-class Tanh(Unchanged):
+class Tanh(SameShape):
     def forward(self, x: Tensor) -> Tensor:
         return torch.tanh(x)
 
 
-class SiLU(Unchanged):
+class SiLU(SameShape):
     def forward(self, x: Tensor) -> Tensor:
         return F.silu(x)
 
 
-class LayerNorm(Unchanged):
-    """Each vector to zero mean and unit variance, then a learned scale and shift."""
+class LayerNorm(Component):
+    """Zero mean and unit variance per vector, then a learned scale and shift."""
 
     reads = (("vector", "vectors"),)
 
-    def __init__(self, entry: Entry, params: Any, inputs: Sequence[Shape], place: Place):
-        super().__init__(entry, params, inputs, place)
+    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
         self.layer = nn.LayerNorm(inputs[0].sizes[-1])
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x)
+        return inputs[0]
 
 
-class Dropout(Unchanged):
-    """Leaves units out, the same ones for a whole batch: with others at every call, what is replayed would not be
-    what was lived. Evaluation leaves none out."""
+class Dropout(Component):
+    """Drops the same units for a whole batch. A new mask at every call would break replay parity.
 
-    reads = (("vector",),)
+    Evaluation drops none.
+    """
 
     class Params(Params):
         p: float = Field(default=0.1, ge=0.0, lt=1.0)
 
-    def __init__(self, entry: Entry, params: Any, inputs: Sequence[Shape], place: Place):
-        super().__init__(entry, params, inputs, place)
+    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
         self.p = params.p
         self.register_buffer("kept", torch.ones(inputs[0].sizes))
         self.draw()
+        return inputs[0]
 
     kept: Tensor
 
@@ -146,23 +130,21 @@ class Dropout(Unchanged):
         self.draw()
 
     def draw(self) -> None:
+        """Draw a new mask."""
         self.kept.copy_((torch.rand(self.kept.shape) >= self.p).float() / (1.0 - self.p))
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self.kept if self.training else x
 
 
-class ResidualMLP(Unchanged):
+class ResidualMLP(Component):
     """x + MLP(LayerNorm(x)), once per layer."""
-
-    reads = (("vector",),)
 
     class Params(Params):
         num_layers: Size = 1
         hidden_features: Size = 128
 
-    def __init__(self, entry: Entry, params: Any, inputs: Sequence[Shape], place: Place):
-        super().__init__(entry, params, inputs, place)
+    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
         width = inputs[0].sizes[0]
         self.layer = nn.ModuleList(
             nn.Sequential(
@@ -173,6 +155,7 @@ class ResidualMLP(Unchanged):
             )
             for _ in range(params.num_layers)
         )
+        return inputs[0]
 
     def forward(self, x: Tensor) -> Tensor:
         for block in self.layer:
@@ -181,36 +164,34 @@ class ResidualMLP(Unchanged):
 
 
 class Concat(Component):
-    """Vectors one behind the other."""
+    """Vectors concatenated."""
 
     reads_more = True
 
-    def __init__(self, entry: Entry, params: Any, inputs: Sequence[Shape], place: Place):
-        super().__init__(entry, params, inputs, place)
-        self.out = Shape("vector", (sum(shape.sizes[0] for shape in inputs),))
+    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
+        return Shape("vector", (sum(shape.sizes[0] for shape in inputs),))
 
     def forward(self, *xs: Tensor) -> Tensor:
         return torch.cat(xs, -1)
 
 
 class Add(Component):
-    """The sum of vectors of one width."""
+    """The sum of vectors of equal width."""
 
     reads_more = True
 
-    def __init__(self, entry: Entry, params: Any, inputs: Sequence[Shape], place: Place):
-        super().__init__(entry, params, inputs, place)
+    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
         widths = [shape.sizes[0] for shape in inputs]
         if len(set(widths)) > 1:
-            raise WiringError(f"its sources have widths {', '.join(map(str, widths))}, and they have to be the same")
-        self.out = inputs[0]
+            raise WiringError(f"its sources must have equal widths, not {', '.join(map(str, widths))}.")
+        return inputs[0]
 
     def forward(self, *xs: Tensor) -> Tensor:
         return torch.stack(xs).sum(0)
 
 
 class Mean(Add):
-    """The mean of vectors of one width."""
+    """The mean of vectors of equal width."""
 
     def forward(self, *xs: Tensor) -> Tensor:
         return torch.stack(xs).mean(0)

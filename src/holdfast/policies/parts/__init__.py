@@ -1,1 +1,1 @@
-"""Layers that agents of both families are made of: one implementation each, so that the families cannot drift apart."""
+"""Layers that both families of agents are built from. Each has one implementation, so that the families cannot differ."""

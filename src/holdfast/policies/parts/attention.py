@@ -11,41 +11,38 @@ from torch.nn import functional as F
 
 from holdfast.policies.parts.layers import linear
 from holdfast.policies.parts.tokens import TokenSet
-from holdfast.policies.vocabulary import Adaptive, Vocabulary
+from holdfast.policies.vocabulary import Adaptive, Vocabulary, grow
 from holdfast.spec import WorldSpec
 
-FAR_AWAY = -1e9  # score of a token that is not there; finite, so that an observation without any gives no NaN
+MASKED_OUT = -1e9  # attention score of padding; finite, so that an observation without tokens gives no NaN
 
 
 class TokenFeatures(NamedTuple):
-    """Vectors side by side: x [N, K, F], zero where real [N, K] is false."""
+    """One vector per token: x [N, K, F], zero where real [N, K] is false (padding)."""
 
     x: Tensor
     real: Tensor
 
 
 class AttributeEmbedding(Adaptive):
-    """One vector per channel: what a token says. As loud as where it is, so that attention can tell tokens apart."""
+    """One learned vector per channel, drawn at the scale of the position features so that attention sees both."""
 
     def __init__(self, num_channels: int, size: int):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(num_channels, size))
 
     def adapt(self, spec: WorldSpec, vocabulary: Vocabulary) -> None:
-        """New channels start from zero, like tokens that say nothing yet."""
-        extra = len(vocabulary.channels) - len(self.weight)
-        if extra > 0:
-            self.weight = nn.Parameter(F.pad(self.weight.detach(), (0, 0, 0, extra)))
+        self.weight = grow(self.weight, len(vocabulary.channels))
 
     def forward(self, channel: Tensor) -> Tensor:
         return F.embedding(channel, self.weight)
 
 
 class FourierEmbedding(nn.Module):
-    """Tokens -> [attribute embedding | sines and cosines of where it is | weight].
+    """Tokens -> [attribute embedding | sines and cosines of the position | weight].
 
-    Places are measured from the agent, so they mean the same in a window of any size. The slowest wave repeats after
-    20 cells, which is more than the widest window has: no two cells look alike.
+    Positions are relative to the agent, so they mean the same in windows of any size. The slowest wave repeats after
+    20 cells, more than the widest window has, so every cell has its own code.
     """
 
     def __init__(self, num_channels: int, side: int, attr_embed_dim: int, num_freqs: int):
@@ -61,8 +58,8 @@ class FourierEmbedding(nn.Module):
     waves: Tensor
 
     def forward(self, tokens: TokenSet) -> TokenFeatures:
-        where = F.embedding(tokens.cell, self.waves)
-        x = torch.cat([self.attribute(tokens.channel), where, tokens.weight.unsqueeze(-1)], -1)
+        position = F.embedding(tokens.cell, self.waves)
+        x = torch.cat([self.attribute(tokens.channel), position, tokens.weight.unsqueeze(-1)], -1)
         return TokenFeatures(x * tokens.real.unsqueeze(-1), tokens.real)
 
 
@@ -76,13 +73,13 @@ class CoordinateEmbedding(nn.Module):
         self.out_features = attr_embed_dim + 1
 
     def forward(self, tokens: TokenSet) -> TokenFeatures:
-        what = self.attribute(tokens.channel) + F.embedding(tokens.cell, self.place)
-        x = torch.cat([what, tokens.weight.unsqueeze(-1)], -1)
+        embedded = self.attribute(tokens.channel) + F.embedding(tokens.cell, self.place)
+        x = torch.cat([embedded, tokens.weight.unsqueeze(-1)], -1)
         return TokenFeatures(x * tokens.real.unsqueeze(-1), tokens.real)
 
 
 class Attention(nn.Module):
-    """Queries [N, Q, D] look at x [N, K, F]: what each of them finds, [N, Q, D]."""
+    """Multi-head attention: queries [N, Q, D] over x [N, K, F] -> [N, Q, D]."""
 
     def __init__(self, query_dim: int, in_features: int, num_heads: int):
         super().__init__()
@@ -98,34 +95,34 @@ class Attention(nn.Module):
         k, v = (self._by_head(part) for part in self.key_value(x).chunk(2, -1))
         scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
         if real is not None:
-            scores = scores.masked_fill(~real[:, None, None, :], FAR_AWAY)
-        found = scores.softmax(-1) @ v
-        return self.out(found.transpose(1, 2).flatten(2))
+            scores = scores.masked_fill(~real[:, None, None, :], MASKED_OUT)
+        attended = scores.softmax(-1) @ v
+        return self.out(attended.transpose(1, 2).flatten(2))
 
     def _by_head(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
 
 
 class AttentionBlock(nn.Module):
-    """Look, then think: attention and a small MLP, each added to what was there."""
+    """Pre-norm attention and MLP, each with a residual connection."""
 
     def __init__(self, query_dim: int, in_features: int | None, num_heads: int):
         super().__init__()
         self.norm_query = nn.LayerNorm(query_dim)
-        self.norm_x = nn.LayerNorm(in_features) if in_features is not None else None  # None: attend to the queries
+        self.norm_x = nn.LayerNorm(in_features) if in_features is not None else None  # None: self-attention
         self.attention = Attention(query_dim, in_features or query_dim, num_heads)
         self.norm_mlp = nn.LayerNorm(query_dim)
         self.mlp = nn.Sequential(linear(query_dim, 2 * query_dim), nn.ReLU(), linear(2 * query_dim, query_dim))
 
     def forward(self, queries: Tensor, x: Tensor | None, real: Tensor | None) -> Tensor:
-        asked = self.norm_query(queries)
-        seen = asked if self.norm_x is None else self.norm_x(x)
-        queries = queries + self.attention(asked, seen, real)
+        normed = self.norm_query(queries)
+        attended = normed if self.norm_x is None else self.norm_x(x)
+        queries = queries + self.attention(normed, attended, real)
         return queries + self.mlp(self.norm_mlp(queries))
 
 
 class LatentAttention(nn.Module):
-    """A few learned queries gather what matters from any number of tokens."""
+    """A few learned queries attend to any number of tokens."""
 
     def __init__(
         self, in_features: int, num_queries: int, query_dim: int, num_layers: int, num_heads: int, out_features: int
@@ -146,7 +143,7 @@ class LatentAttention(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Vectors [N, S, D] look at each other; a class token sums them up."""
+    """Vectors [N, S, D] attend to each other; a class token, if used, summarises them."""
 
     def __init__(
         self, in_features: int, num_layers: int, num_heads: int, out_features: int, use_cls_token: bool = True

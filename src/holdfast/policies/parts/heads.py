@@ -1,4 +1,4 @@
-"""Action heads that know actions by name, so that one policy runs in worlds with other action lists."""
+"""Action heads that look actions up by name, so that one policy runs in worlds with different action lists."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from torch.nn import functional as F
 
 from holdfast.errors import SettingsError
 from holdfast.policies.parts.layers import linear
-from holdfast.policies.vocabulary import Adaptive, Vocabulary, action_names
+from holdfast.policies.vocabulary import Adaptive, Vocabulary, action_names, grow
 from holdfast.spec import WorldSpec
 
 
 class NamedActions(Adaptive):
-    """Knows which row of its weights each action of the present world has. An action it has not learned has any row:
-    the policy sees to it that such an action is never taken."""
+    """Maps each action of the current world to its row of weights.
+
+    An unknown action is mapped to row 0; the policy masks it, so it is never taken.
+    """
 
     finds = "actions"
     rows: Tensor
@@ -25,8 +27,8 @@ class NamedActions(Adaptive):
         names = action_names(spec.actions)
         if not names:
             raise SettingsError(
-                f"this agent picks actions by name, and those of {spec.name} ({type(spec.actions).__name__}) have none.\n"
-                "Use py_agent=box there."
+                f"this agent looks actions up by name, and those of {spec.name} ({type(spec.actions).__name__}) have "
+                "none.\nUse py_agent=box there."
             )
         known = {name: row for row, name in enumerate(vocabulary.actions)}
         rows = torch.tensor([known.get(name, 0) for name in names])
@@ -36,8 +38,8 @@ class NamedActions(Adaptive):
 class ActionEmbedding(NamedActions):
     """One vector per action, with entries up to 1.
 
-    Scores are tanh(h W) times these. With smaller ones a policy that comes to prefer an action has to drive the tanh to its
-    ends, within the first updates, and hardly anything it sees gets through after that.
+    Scores are tanh(h W) times these. With smaller entries, a policy that prefers an action saturates the tanh within the
+    first updates, and then hardly reacts to observations.
     """
 
     def __init__(self, spec: WorldSpec, vocabulary: Vocabulary, num_embeddings: int, embedding_dim: int):
@@ -52,17 +54,17 @@ class ActionEmbedding(NamedActions):
         super().adapt(spec, vocabulary)
         if len(vocabulary.actions) > len(self.weight):
             raise SettingsError(
-                f"this agent has embeddings for {len(self.weight)} actions; with {spec.name} it would need "
-                f"{len(vocabulary.actions)}."
+                f"this agent has embeddings for {len(self.weight)} actions; together with those of {spec.name} it "
+                f"would need {len(vocabulary.actions)}."
             )
 
     def forward(self) -> Tensor:
-        """Embeddings [A, embedding_dim] of the present world's actions."""
+        """Embeddings [A, embedding_dim] of the current world's actions."""
         return self.weight[self.rows]
 
 
 class BilinearHead(nn.Module):
-    """score[a] = tanh(h W) . e[a] + b. tanh(h W) is the same for every action, so it is computed once."""
+    """score[a] = tanh(h W) . e[a] + b. tanh(h W) does not depend on the action, so it is computed once."""
 
     def __init__(self, in_features: int, embedding_dim: int):
         super().__init__()
@@ -80,17 +82,15 @@ class ActionHead(NamedActions):
 
     def __init__(self, spec: WorldSpec, vocabulary: Vocabulary, in_features: int):
         super().__init__()
-        # Near zero, a new policy is close to uniform.
-        first = linear(in_features, len(vocabulary.actions), gain=0.01)
-        self.weight, self.bias = first.weight, first.bias
+        # Small weights: a new policy is close to uniform.
+        initial = linear(in_features, len(vocabulary.actions), gain=0.01)
+        self.weight, self.bias = initial.weight, initial.bias
         self.adapt(spec, vocabulary)
 
     def adapt(self, spec: WorldSpec, vocabulary: Vocabulary) -> None:
         super().adapt(spec, vocabulary)
-        extra = len(vocabulary.actions) - len(self.weight)
-        if extra > 0:
-            self.weight = nn.Parameter(F.pad(self.weight.detach(), (0, 0, 0, extra)))
-            self.bias = nn.Parameter(F.pad(self.bias.detach(), (0, extra)))
+        self.weight = grow(self.weight, len(vocabulary.actions))
+        self.bias = grow(self.bias, len(vocabulary.actions))
 
     def forward(self, h: Tensor) -> Tensor:
         """h [N, in_features] -> scores [N, A]."""

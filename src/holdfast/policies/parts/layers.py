@@ -1,4 +1,4 @@
-"""Layers with the initialisation the agents share."""
+"""Layers with the agents' initialisation, and fast activations."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def mlp(sizes: list[int], activation: type[nn.Module]) -> nn.Sequential:
 
 
 class Tanh(torch.autograd.Function):
-    """tanh x = 2 sigmoid(2 x) - 1, in place. On CPU torch.tanh costs three times its sigmoid; over 1024 critic units
-    that shows. Rows go through in blocks that stay in the cache from one pass to the next."""
+    """tanh x = 2 sigmoid(2 x) - 1, in place. On CPU torch.tanh takes three times as long as sigmoid, which shows over
+    1024 critic units. Rows are processed in blocks that stay in the cache from one pass to the next."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -47,12 +47,11 @@ class Tanh(torch.autograd.Function):
 
 
 def activate(x: Tensor, nonlinearity: str | None) -> Tensor:
-    """relu, tanh, silu or nothing of x, which is fresh out of a layer and may be written over."""
+    """Apply relu, tanh, silu or nothing. x is the output of a layer and may be overwritten."""
     match nonlinearity:
         case "relu":
-            return F.relu(
-                x, inplace=x.is_contiguous()
-            )  # over a permuted view it would cost a third of an encoder's time
+            # In place over a permuted view it would cost a third of an encoder's time.
+            return F.relu(x, inplace=x.is_contiguous())
         case "tanh":
             return Tanh.apply(x)  # type: ignore[return-value]
         case "silu":
@@ -61,7 +60,7 @@ def activate(x: Tensor, nonlinearity: str | None) -> Tensor:
 
 
 class Conv2d(nn.Conv2d):
-    """Orthogonal weights, zero bias. Over a single place a convolution is a matrix product, which is faster."""
+    """Orthogonal weights, zero bias. If the kernel covers the whole input, it is computed as a matrix product: faster."""
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: int, stride: int = 1):
         super().__init__(in_channels, out_channels, kernel_size, stride)
@@ -73,6 +72,6 @@ class Conv2d(nn.Conv2d):
         """[N, in_channels, H, W] -> [N, out_channels, H', W']."""
         if input.shape[2:] != self.kernel_size:
             return super().forward(input)
-        # What comes out of a token convolution is stored channels last, so the weights are moved, not the input.
+        # The output of a token convolution is stored channels last, so permute the weights, not the input.
         weight = self.weight.permute(0, 2, 3, 1).flatten(1)
         return F.linear(input.permute(0, 2, 3, 1).flatten(1), weight, self.bias)[:, :, None, None]

@@ -1,4 +1,4 @@
-"""Running mean and variance of observations. They move only when told to, which is between batches."""
+"""Running mean and variance of observations, updated between batches only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class RunningNorm(nn.Module):
-    """(x - mean) / std, clipped to +-10. Part of the policy's weights: saved, and used unchanged in evaluation."""
+    """(x - mean) / std, clipped to +-10. The statistics are saved with the weights and fixed in evaluation."""
 
     def __init__(self, size: int):
         super().__init__()

@@ -1,8 +1,8 @@
 """A convolution over grid-world tokens, without building the grid.
 
-A window of 11 x 11 cells with 40 channels holds 4,840 numbers of which some 30 are not zero. Each token touches at most
-four places of a 5 x 5, stride 3 convolution's output, so the convolution is a sparse matrix product: the same
-numbers as the dense one, for about a ninth of the time (`holdfast bench` measures it).
+A window of 11 x 11 cells with 40 channels holds 4,840 numbers, of which about 30 are not zero. Each token reaches at most
+four outputs of a 5 x 5, stride 3 convolution, so the convolution is a sparse matrix product: the same numbers as the
+dense one in about a ninth of the time (`holdfast bench` measures it).
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ from typing import Any
 import torch
 from scipy.sparse import coo_array
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from holdfast.policies.parts.layers import linear
 from holdfast.policies.parts.tokens import PlacedTokens, pick
-from holdfast.policies.vocabulary import Adaptive, Vocabulary
+from holdfast.policies.vocabulary import Adaptive, Vocabulary, grow
 from holdfast.spec import WorldSpec
 
 
 class TokenConv2d(Adaptive):
-    """nn.Conv2d over the grid that tokens describe. `weight` and `bias` are laid out as in nn.Conv2d."""
+    """nn.Conv2d over the grid that tokens describe, with `weight` and `bias` as in nn.Conv2d."""
 
     def __init__(self, num_channels: int, side: int, out_channels: int, kernel_size: int, stride: int = 1):
         super().__init__()
@@ -32,15 +31,15 @@ class TokenConv2d(Adaptive):
         self.weight = nn.Parameter(torch.empty(out_channels, num_channels, kernel_size, kernel_size))
         self.bias = nn.Parameter(torch.zeros(out_channels))
         nn.init.orthogonal_(self.weight)
-        place, offset = self._touches(side, stride)
-        self.register_buffer("place", place, persistent=False)  # [cells, touches], -1 behind the last one
+        place, offset = self._reached_outputs(side, stride)
+        self.register_buffer("place", place, persistent=False)  # [cells, most outputs], -1 where there are fewer
         self.register_buffer("offset", offset, persistent=False)
 
     place: Tensor
     offset: Tensor
 
-    def _touches(self, side: int, stride: int) -> tuple[Tensor, Tensor]:
-        """For every cell, the places of the output it touches, and where in the kernel it then falls."""
+    def _reached_outputs(self, side: int, stride: int) -> tuple[Tensor, Tensor]:
+        """For every cell, the outputs it contributes to, and its offset within the kernel for each."""
         most = math.ceil(self.kernel_size / stride) ** 2
         place = torch.full((side * side, most), -1)
         offset = torch.zeros(side * side, most, dtype=torch.long)
@@ -52,25 +51,20 @@ class TokenConv2d(Adaptive):
             ]
             for k, (p, o) in enumerate(found):
                 place[row * side + column, k], offset[row * side + column, k] = p, o
-        assert (place[:, 0] >= 0).all(), "a cell that touches no place would be invisible"
+        assert (place[:, 0] >= 0).all(), "a cell that reaches no output would be invisible"
         return place, offset
 
     def adapt(self, spec: WorldSpec, vocabulary: Vocabulary) -> None:
-        """New channels start from zero: what the policy does changes only as it learns them."""
-        out_channels, known = self.weight.shape[:2]
-        extra = len(vocabulary.channels) - known
-        if extra > 0:
-            more = self.weight.new_zeros(out_channels, extra, self.kernel_size, self.kernel_size)
-            self.weight = nn.Parameter(torch.cat([self.weight.detach(), more], 1))
+        self.weight = grow(self.weight, len(vocabulary.channels), axis=1)
 
     def forward(self, tokens: PlacedTokens) -> Tensor:
         """-> [N, out_channels, out_side, out_side] (channels last in storage)."""
         places, area = self.out_side**2, self.kernel_size**2
-        place = self.place.index_select(0, tokens.cell)  # [tokens, touches]
-        touch = (place >= 0).flatten().nonzero().squeeze(1)
-        token = touch // place.shape[1]
-        row = pick(tokens.observation * places, token) + pick(place.flatten(), touch)
-        offset = pick(self.offset.index_select(0, tokens.cell).flatten(), touch)
+        place = self.place.index_select(0, tokens.cell)  # [tokens, most outputs]
+        entry = (place >= 0).flatten().nonzero().squeeze(1)
+        token = entry // place.shape[1]
+        row = pick(tokens.observation * places, token) + pick(place.flatten(), entry)
+        offset = pick(self.offset.index_select(0, tokens.cell).flatten(), entry)
         column = pick(tokens.channel * area, token) + offset
         kernel = self.weight.permute(1, 2, 3, 0).reshape(-1, self.weight.shape[0])
         y = sparse_product(row, column, pick(tokens.weight, token), kernel, tokens.N * places)  # pyright: ignore[reportCallIssue]
@@ -78,18 +72,16 @@ class TokenConv2d(Adaptive):
 
 
 class OwnLinear(Adaptive):
-    """nn.Linear over the channels of the agent's own cell: what it is and has, and what is said to it alone."""
+    """nn.Linear over the channels of the agent's own cell: its inventory, its state, and global tokens."""
 
     def __init__(self, num_channels: int, side: int, out_features: int):
         super().__init__()
         self.own_cell = (side // 2) * side + side // 2
-        first = linear(num_channels, out_features)
-        self.weight, self.bias = first.weight, first.bias
+        initial = linear(num_channels, out_features)
+        self.weight, self.bias = initial.weight, initial.bias
 
     def adapt(self, spec: WorldSpec, vocabulary: Vocabulary) -> None:
-        extra = len(vocabulary.channels) - self.weight.shape[1]
-        if extra > 0:
-            self.weight = nn.Parameter(F.pad(self.weight.detach(), (0, extra)))
+        self.weight = grow(self.weight, len(vocabulary.channels), axis=1)
 
     def forward(self, tokens: PlacedTokens) -> Tensor:
         """-> [N, out_features]."""
@@ -100,14 +92,14 @@ class OwnLinear(Adaptive):
 
 @torch.compiler.disable
 def sparse_product(row: Tensor, column: Tensor, values: Tensor, dense: Tensor, num_rows: int) -> Tensor:
-    """Sparse matrix [num_rows, columns], its entries in any order, times dense [columns, D]; differentiable in dense."""
+    """Sparse matrix [num_rows, columns] (entries in any order) times dense [columns, D]; differentiable in dense."""
     if dense.device.type == "cpu":
         return SparseProduct.apply(row.int(), column.int(), values, dense, num_rows)  # type: ignore[return-value]
     return dense.new_zeros(num_rows, dense.shape[1]).index_add(0, row, dense[column] * values.unsqueeze(1))
 
 
 class SparseProduct(torch.autograd.Function):
-    """By scipy: one pass over the entries either way. torch on CPU needs them sorted for each direction, and MKL."""
+    """Uses scipy: one pass over the entries in either direction. On CPU torch needs MKL, and sorted entries."""
 
     @staticmethod
     def forward(ctx: Any, row: Tensor, column: Tensor, values: Tensor, dense: Tensor, num_rows: int) -> Tensor:

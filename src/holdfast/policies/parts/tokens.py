@@ -1,4 +1,4 @@
-"""Grid-world tokens: which of them are real, and what, where and how much each one says."""
+"""Grid-world tokens: which are valid, and the cell, channel and weight of each."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from holdfast.spec import TokenObs, WorldSpec
 
 NO_TOKEN = 0xFF
 GLOBAL_TOKEN = 0xFE
-NOBODYS, UNLEARNED = -1, -2  # in the channel table: no feature of this world; one the policy has not learned
+NO_FEATURE, UNKNOWN = -1, -2  # in the channel table: no feature of this world; a feature the policy does not know
 
 
 class PlacedTokens(NamedTuple):
-    """The usable tokens of N observations, one after the other: each [number of tokens]."""
+    """The usable tokens of N observations as one flat list; each tensor is [number of tokens]."""
 
     N: int
     observation: Tensor
@@ -30,9 +30,9 @@ class PlacedTokens(NamedTuple):
 
 
 class TokenSet(NamedTuple):
-    """The tokens of N observations side by side, as many as the longest has: each [N, K]."""
+    """The tokens of N observations, padded to the longest; each tensor is [N, K]."""
 
-    cell: Tensor  # 0 where not real, as is everything else
+    cell: Tensor  # this and the next three are 0 where not real
     channel: Tensor
     entry: Tensor
     weight: Tensor
@@ -40,12 +40,12 @@ class TokenSet(NamedTuple):
 
 
 class TokenGrid(Adaptive):
-    """Which channel, cell and weight each token stands for, as look-up tables.
+    """Look-up tables for the channel, cell and weight of each token.
 
     An amount has one channel and is divided by the channel's scale. A category has a channel per value, because value
-    0 is as real as the others. A global token stands on the agent's own cell, the centre. Windows smaller than
-    `min_side` are centred in a grid of that side; larger ones in the next side that adds `stride` cells all around, so
-    that a convolution of that stride reaches every cell.
+    0 is as real as the others. A global token is placed on the agent's own cell, the centre. Windows smaller than
+    `min_side` are centred in a grid of that side; for larger ones the grid grows by `stride` cells on each side, so that
+    a convolution of that stride reaches every cell.
     """
 
     finds = "features"
@@ -53,11 +53,11 @@ class TokenGrid(Adaptive):
     def __init__(self, spec: WorldSpec, vocabulary: Vocabulary, min_side: int = 11, stride: int = 3):
         super().__init__()
         self.side = grid_side(spec, min_side, stride)
-        # Derived from the world, so not part of what is learned or saved.
+        # Derived from the world, so not saved.
         self.register_buffer("channel", torch.zeros(256 * 256, dtype=torch.long), persistent=False)
         self.register_buffer("amount", torch.zeros(256 * 256), persistent=False)  # as sent; 1 for a category
         self.register_buffer("weight", torch.zeros(256 * 256), persistent=False)  # divided by the channel's scale
-        self.register_buffer("cell", torch.zeros(256, dtype=torch.long), persistent=False)  # -1: nowhere
+        self.register_buffer("cell", torch.zeros(256, dtype=torch.long), persistent=False)  # -1: not in the window
         self._warned = False
         self.adapt(spec, vocabulary)
 
@@ -70,13 +70,15 @@ class TokenGrid(Adaptive):
         obs = spec.obs
         if not isinstance(obs, TokenObs) or max(obs.window) > self.side:
             shows = f"a window of {max(obs.window)} cells" if isinstance(obs, TokenObs) else "no tokens"
-            raise SettingsError(f"{spec.name} shows {shows}; this policy reads tokens in at most {self.side} cells.")
+            raise SettingsError(
+                f"{spec.name} shows {shows}; this policy reads token windows of at most {self.side} cells."
+            )
         self.num_channels = len(vocabulary.channels)
         number = {channel.name: i for i, channel in enumerate(vocabulary.channels)}
-        channel = torch.full((256, 256), NOBODYS)
+        channel = torch.full((256, 256), NO_FEATURE)
         amount, scale = torch.zeros(256, 256), torch.ones(256, 256)
         for feature in obs.features:
-            found = torch.tensor([number.get(name, UNLEARNED) for name in channel_names(feature)])
+            found = torch.tensor([number.get(name, UNKNOWN) for name in channel_names(feature)])
             if feature.categories:
                 channel[feature.id, : len(found)] = found
                 amount[feature.id, : len(found)] = 1.0
@@ -91,7 +93,7 @@ class TokenGrid(Adaptive):
         self._warned = False
 
     def forward(self, tokens: Tensor, normalized: bool = True) -> PlacedTokens:
-        """Tokens [N, K, 3] uint8 -> the usable ones among them."""
+        """Tokens [N, K, 3] uint8 -> the usable ones."""
         N, K, _ = tokens.shape
         position = (tokens[..., 0] != NO_TOKEN).flatten().nonzero().squeeze(1)
         chosen = tokens.reshape(N * K, 3).index_select(0, position).long()
@@ -104,7 +106,7 @@ class TokenGrid(Adaptive):
         return PlacedTokens(N, *(x[usable] for x in placed[1:]))
 
     def side_by_side(self, tokens: Tensor, normalized: bool = True) -> TokenSet:
-        """Tokens [N, K, 3] uint8 -> the first of them, up to the last that is real in any observation."""
+        """Tokens [N, K, 3] uint8 -> the same, without the columns that are padding in every observation."""
         real = tokens[..., 0] != NO_TOKEN
         longest = int(real.any(0).nonzero().max()) + 1 if bool(real.any()) else 1
         chosen, real = tokens[:, :longest].long(), real[:, :longest]
@@ -125,31 +127,32 @@ class TokenGrid(Adaptive):
 
     @torch.compiler.disable
     def _warn_once(self, tokens: Tensor, cell: Tensor, channel: Tensor) -> None:
-        """About tokens that should not be there. What the policy has not learned is dropped in silence."""
-        odd = tokens[(cell < 0) | (channel == NOBODYS)]
-        if self._warned or not len(odd):
+        """Warn about invalid tokens. Features the policy does not know are dropped silently."""
+        invalid = tokens[(cell < 0) | (channel == NO_FEATURE)]
+        if self._warned or not len(invalid):
             return
         self._warned = True
-        coordinate, attribute, value = odd[0].tolist()
+        coordinate, attribute, value = invalid[0].tolist()
         warnings.warn(
-            f"ignoring {len(odd)} tokens this policy has no place for, the first of them with coordinate "
-            f"{coordinate:#04x}, attribute {attribute}, value {value}. This is said once.",
+            f"ignoring {len(invalid)} invalid tokens: outside the window, or of no feature of this world. The first has "
+            f"coordinate {coordinate:#04x}, attribute {attribute}, value {value}. Further ones are ignored silently.",
             stacklevel=2,
         )
 
 
 def pick(table: Tensor, index: Tensor) -> Tensor:
-    """table[index] for a table [n] and an index of any shape, in a third of the time."""
+    """table[index] for a table [n] and an index of any shape; takes a third of the time."""
     return table.index_select(0, index.reshape(-1)).view(index.shape)
 
 
 def grid_side(spec: WorldSpec, min_side: int = 11, stride: int = 3) -> int:
+    """Side of the grid in which a world's window is placed."""
     assert isinstance(spec.obs, TokenObs)
     return min_side + 2 * stride * max(0, math.ceil((max(spec.obs.window) - min_side) / (2 * stride)))
 
 
 def cell_table(rows: int, columns: int, side: int) -> Tensor:
-    """Cell of the side x side grid for every coordinate byte [256]; -1 for bytes that name no cell of the window."""
+    """Cell in the side x side grid for every coordinate byte [256]; -1 for bytes outside the window."""
     cell = torch.full((256,), -1)
     top, left = (side - rows) // 2, (side - columns) // 2
     for row in range(min(rows, 16)):

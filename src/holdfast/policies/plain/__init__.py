@@ -1,1 +1,1 @@
-"""The plain family: agents written in PyTorch around one recurrent core."""
+"""The plain family: agents as PyTorch classes around one recurrent core."""

@@ -1,9 +1,10 @@
-"""BoxPolicy: an MLP for vectors, a CNN for images, for any mixture of them in a Dict; any kind of action."""
+"""BoxPolicy: an MLP for vectors, a CNN for images, both for Dicts of them; any kind of action."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,31 +23,34 @@ class BoxPolicy(LSTMWrapper):
         spec: WorldSpec,
         hidden_size: int = 64,
         num_layers: int = 1,
-        core: str = "lstm",
-        memory_scope: str = "episode",
         encoder: Sequence[int] = (64, 64),
         heads: Sequence[int] = (64,),
         normalize_obs: bool = True,
         log_std: float = 0.0,
+        **options: Any,
     ):
+        """encoder, heads: widths of the MLPs. options: core and memory_scope of LSTMWrapper."""
         if isinstance(spec.obs, TokenObs):
             raise SettingsError(
-                f"py_agent=box reads arrays of numbers; {spec.name} shows tokens.\nUse py_agent=fast there."
+                f"py_agent=box reads arrays of numbers; {spec.name} has tokens.\nUse py_agent=fast there."
             )
         parts = _parts(spec.obs)
-        images = [ImageEncoder(p.shape, p.scale) for p in parts if is_image(p.shape)]
-        vector_size = sum(p.size for p in parts if not is_image(p.shape))
-        features = vector_size + sum(image.size for image in images)
-        sizes = [features, *encoder]
-        super().__init__(spec, sizes[-1], hidden_size, num_layers, core, memory_scope)
-        self.parts = parts
+        image_parts = [part for part in parts if is_image(part.shape)]
+        vector_parts = [part for part in parts if not is_image(part.shape)]
+        images = [ImageEncoder(part.shape, part.scale) for part in image_parts]
+        vector_size = sum(part.size for part in vector_parts)
+        sizes = [vector_size + sum(image.size for image in images), *encoder]
+        super().__init__(spec, sizes[-1], hidden_size, num_layers, **options)
+        self.image_parts, self.vector_parts = image_parts, vector_parts
         self.images = nn.ModuleList(images)
         self.encoder = mlp(sizes, nn.Tanh)
         numeric = isinstance(spec.obs, BoxObs) and vector_size > 0
         if not normalize_obs and not numeric:
-            raise SettingsError(f"policy.normalize_obs=false has no effect: {spec.name} shows no vector of numbers.")
+            raise SettingsError(
+                f"policy.normalize_obs=false has no effect: {spec.name} has no vector of numbers in its observations."
+            )
         if log_std and not isinstance(spec.actions, BoxActions):
-            raise SettingsError(f"policy.log_std={log_std} has no effect: the actions of {spec.name} are choices.")
+            raise SettingsError(f"policy.log_std={log_std} has no effect: {spec.name} has discrete actions.")
         self.norm = RunningNorm(vector_size) if normalize_obs and numeric else None
 
         num_outputs = self.distribution.num_params
@@ -55,7 +59,7 @@ class BoxPolicy(LSTMWrapper):
             num_outputs //= 2
             self.log_std = nn.Parameter(torch.full((num_outputs,), log_std))
         head_sizes = [hidden_size, *heads]
-        # A last layer near zero starts the policy close to uniform, so the first updates explore.
+        # Small weights in the last layer: a new policy is close to uniform, so the first updates explore.
         self.actor = nn.Sequential(*mlp(head_sizes, nn.Tanh), linear(head_sizes[-1], num_outputs, 0.01))
         self.critic = nn.Sequential(*mlp(head_sizes, nn.Tanh), linear(head_sizes[-1], 1))
 
@@ -66,11 +70,10 @@ class BoxPolicy(LSTMWrapper):
         if isinstance(self.spec.obs, DiscreteObs):
             return self.encoder(F.one_hot(observations, self.spec.obs.n).float())
         features = []
-        vector = self._vector(observations)
-        if vector is not None:
+        if self.vector_parts:
+            vector = self._vector(observations)
             features.append(vector if self.norm is None else self.norm(vector))
-        pictures = (part for part in self.parts if is_image(part.shape))
-        for part, image in zip(pictures, self.images, strict=True):
+        for part, image in zip(self.image_parts, self.images, strict=True):
             features.append(image(self._part(observations, part)))
         return self.encoder(torch.cat(features, -1) if len(features) > 1 else features[0])
 
@@ -81,34 +84,30 @@ class BoxPolicy(LSTMWrapper):
         return params, self.critic(hidden).squeeze(-1)
 
     def absorb(self, obs: Tensor) -> None:
-        vector = self._vector(obs) if self.norm is not None else None
-        if self.norm is not None and vector is not None:
-            self.norm.update(vector)
+        if self.norm is not None:
+            self.norm.update(self._vector(obs))
 
-    def _vector(self, observations: Tensor) -> Tensor | None:
-        """The parts that are not images, one after the other, as float [N, vector_size]."""
-        vectors = [
-            self._part(observations, p).reshape(len(observations), -1) for p in self.parts if not is_image(p.shape)
-        ]
-        if not vectors:
-            return None
+    def _vector(self, observations: Tensor) -> Tensor:
+        """The parts that are not images, concatenated, as float [N, vector_size]."""
+        vectors = [self._part(observations, part).reshape(len(observations), -1) for part in self.vector_parts]
         return (torch.cat(vectors, -1) if len(vectors) > 1 else vectors[0]).float()
 
     def _part(self, observations: Tensor, part: ObsPart) -> Tensor:
+        """One part of a Dict observation, or the whole observation, [N, *part.shape]."""
         if isinstance(self.spec.obs, BoxObs) and self.spec.obs.parts:
             observations = observations[:, part.start : part.start + part.size]
         return observations.reshape(len(observations), *part.shape)
 
 
 class ImageEncoder(nn.Module):
-    """Three convolutions for pictures [H, W, C] or [C, H, W], first divided by `scale`."""
+    """Three convolutions for images [H, W, C] or [C, H, W], which are divided by `scale` first."""
 
     def __init__(self, shape: tuple[int, ...], scale: float):
         super().__init__()
         self.scale = scale
         self.channels_last = shape[-1] in (1, 3, 4) or shape[-1] < shape[0]
         height, width, channels = shape if self.channels_last else (*shape[1:], shape[0])
-        # 8/4, 4/2, 3/1 is the usual stack for 84 x 84 pictures; a small picture would vanish in it.
+        # 8/4, 4/2, 3/1 is the usual stack for 84 x 84 images; small images need smaller kernels and strides.
         stack = ((8, 4), (4, 2), (3, 1)) if min(height, width) >= 36 else ((3, 1), (3, 2), (3, 1))
         layers: list[nn.Module] = []
         for outputs, (kernel, stride) in zip((32, 64, 64), stack, strict=True):
@@ -118,7 +117,7 @@ class ImageEncoder(nn.Module):
             layers += [conv, nn.ReLU()]
             channels, height, width = outputs, (height - kernel) // stride + 1, (width - kernel) // stride + 1
         if min(height, width) < 1:
-            raise SettingsError(f"py_agent=box needs pictures of at least 10 x 10; this one is {list(shape)}.")
+            raise SettingsError(f"py_agent=box needs images of at least 10 x 10; this one is {list(shape)}.")
         self.stack = nn.Sequential(*layers)
         self.size = channels * height * width
 

@@ -1,6 +1,8 @@
-"""Example: the shortest whole policy for grid worlds. Copy it, rename it, change the encoder."""
+"""Example: the shortest complete policy for grid worlds. Copy it, rename it, change the encoder."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,19 +18,14 @@ from holdfast.spec import WorldSpec
 
 
 class Example(LSTMWrapper):
+    """options: num_layers, core and memory_scope of LSTMWrapper."""
+
     head_names = ("value", "action")
 
-    def __init__(
-        self,
-        spec: WorldSpec,
-        hidden_size: int = 512,
-        num_layers: int = 2,
-        core: str = "lstm",
-        memory_scope: str = "episode",
-    ):
+    def __init__(self, spec: WorldSpec, hidden_size: int = 512, **options: Any):
         require_tokens(spec)
-        places = (grid_side(spec) // 3 - 2) ** 2  # of the second convolution: one, for windows up to 11 cells
-        super().__init__(spec, 128 * places + 128, hidden_size, num_layers, core, memory_scope)
+        outputs = (grid_side(spec) // 3 - 2) ** 2  # of the second convolution: one, for windows up to 11 cells
+        super().__init__(spec, 128 * outputs + 128, hidden_size, **options)
         self.obs = TokenGrid(spec, self.vocabulary)
         self.cnn1 = TokenConv2d(self.obs.num_channels, self.obs.side, 128, kernel_size=5, stride=3)
         self.cnn2 = Conv2d(128, 128, kernel_size=3)
@@ -37,11 +34,11 @@ class Example(LSTMWrapper):
         self.action = ActionHead(spec, self.vocabulary, hidden_size)
 
     def encode_observations(self, observations: Tensor) -> Tensor:
-        """Tokens [N, K, 3] -> what is around the agent and what it has itself, [N, 256] for windows up to 11."""
+        """Tokens [N, K, 3] -> features of the surroundings and of the agent's own cell, [N, 256] for windows up to 11."""
         tokens = self.obs(observations)
         around = F.relu(self.cnn2(F.relu(self.cnn1(tokens)))).flatten(1)
         return torch.cat([around, F.relu(self.own(tokens))], 1)
 
     def decode_actions(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Memory's output [N, 512] -> scores [N, A], values [N]."""
+        """Core output [N, 512] -> scores [N, A], values [N]."""
         return self.action(hidden), self.value(hidden).squeeze(-1)

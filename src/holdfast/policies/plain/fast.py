@@ -1,4 +1,4 @@
-"""Fast: a small convolution over the agent's window, two LSTM layers, wide heads. The standard agent for grid worlds."""
+"""Fast: a small CNN over the agent's window, two LSTM layers, wide heads. The standard agent for grid worlds."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from holdfast.spec import WorldSpec
 
 
 class Fast(GridAgent):
-    def __init__(self, spec: WorldSpec, **memory: Any):
-        super().__init__(spec, **memory)
+    def __init__(self, spec: WorldSpec, **options: Any):
+        super().__init__(spec, **options)
         self.obs = TokenGrid(spec, self.vocabulary)
         self.cnn1 = TokenConv2d(self.obs.num_channels, self.obs.side, 64, kernel_size=5, stride=3)
         self.cnn2 = Conv2d(64, 64, kernel_size=3)
@@ -23,7 +23,6 @@ class Fast(GridAgent):
         self.encoded_obs = linear(128, 128)
 
     def encode_observations(self, observations: Tensor) -> Tensor:
-        """Tokens [N, K, 3] -> [N, 128]."""
         x = activate(self.cnn1(self.obs(observations)), "relu")
         x = activate(self.cnn2(x), "relu").flatten(1)
         x = activate(self.fc1(x), "relu")

@@ -1,8 +1,9 @@
-"""What the plain agents for grid worlds share: the core, and the heads that score actions by name."""
+"""What the plain agents for grid worlds share: the core, and heads that look actions up by name."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from torch import Tensor
 
@@ -19,28 +20,23 @@ def require_tokens(spec: WorldSpec) -> None:
 
 
 class GridAgent(LSTMWrapper):
-    """Subclasses write `encode_observations`: tokens [N, K, 3] -> [N, encoded_size]."""
+    """Subclasses implement `encode_observations`: tokens [N, K, 3] -> [N, 128].
+
+    options: hidden_size, num_layers, core and memory_scope of LSTMWrapper.
+    """
 
     head_names = ("critic", "value", "actor", "action")
 
-    def __init__(
-        self,
-        spec: WorldSpec,
-        encoded_size: int = 128,
-        hidden_size: int = 128,
-        num_layers: int = 2,
-        core: str = "lstm",
-        memory_scope: str = "episode",
-    ):
+    def __init__(self, spec: WorldSpec, **options: Any):
         require_tokens(spec)
-        super().__init__(spec, encoded_size, hidden_size, num_layers, core, memory_scope)
-        self.critic_1 = linear(hidden_size, 1024, math.sqrt(2.0))
+        super().__init__(spec, input_size=128, **options)
+        self.critic_1 = linear(self.core.hidden_size, 1024, math.sqrt(2.0))
         self.value = linear(1024, 1)
-        self.actor_1 = linear(hidden_size, 512)
+        self.actor_1 = linear(self.core.hidden_size, 512)
         self.action_embeds = ActionEmbedding(spec, self.vocabulary, 100, 16)
         self.action = BilinearHead(512, 16)
 
     def decode_actions(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """[N, H] -> scores [N, A], values [N]."""
+        """Core output [N, H] -> scores [N, A], values [N]."""
         values = self.value(activate(self.critic_1(hidden), "tanh")).squeeze(-1)
         return self.action(activate(self.actor_1(hidden), "relu"), self.action_embeds()), values

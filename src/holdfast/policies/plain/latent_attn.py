@@ -1,4 +1,4 @@
-"""Agents that look at tokens as a set: learned queries attend to them, wherever and however many they are."""
+"""Agents that read tokens as a set: learned queries attend to them, in any order and number."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from holdfast.spec import WorldSpec
 
 
 class LatentAttnTiny(GridAgent):
-    """One query sums the observation up."""
+    """One query summarises the observation."""
 
-    def __init__(self, spec: WorldSpec, **memory: Any):
-        super().__init__(spec, **memory)
+    def __init__(self, spec: WorldSpec, **options: Any):
+        super().__init__(spec, **options)
         self.obs = TokenGrid(spec, self.vocabulary)
         self.embed = FourierEmbedding(self.obs.num_channels, self.obs.side, attr_embed_dim=10, num_freqs=4)
         self.encoded_obs = LatentAttention(
@@ -28,15 +28,15 @@ class LatentAttnTiny(GridAgent):
 
 
 class LatentAttnSmall(GridAgent):
-    """Ten queries gather, then look at each other."""
+    """Ten queries attend to the tokens, then to each other."""
 
     attr_embed_dim = 8
     num_heads = 4
     latent_layers = 1
     self_layers = 2
 
-    def __init__(self, spec: WorldSpec, **memory: Any):
-        super().__init__(spec, **memory)
+    def __init__(self, spec: WorldSpec, **options: Any):
+        super().__init__(spec, **options)
         self.obs = TokenGrid(spec, self.vocabulary)
         self.embed = FourierEmbedding(self.obs.num_channels, self.obs.side, self.attr_embed_dim, num_freqs=8)
         self.latents = LatentAttention(
@@ -54,6 +54,8 @@ class LatentAttnSmall(GridAgent):
 
 
 class LatentAttnMed(LatentAttnSmall):
+    """The same with more layers and heads."""
+
     attr_embed_dim = 12
     num_heads = 8
     latent_layers = 3
