@@ -56,10 +56,10 @@ types: $(VENV)/.installed-dev
 bench: $(VENV)/.installed  ## ratios of speed, as a table (ARGS="--json out.json")
 	$(BIN)/holdfast bench $(ARGS)
 
-bench-peers: $(VENV)/.installed  ## against sb3-contrib's RecurrentPPO, in an environment of its own
-	$(BIN)/python benchmarks/peers.py $(ARGS)
+bench-peers: $(VENV)/.installed  ## compare with other libraries: time to a goal and steps/s (25 minutes; ARGS=--quick to try)
+	$(BIN)/python benchmarks/peers/compare.py $(ARGS)
 
-audit-peers: $(VENV)/.installed  ## audit recurrent policies of other libraries, in that environment
+audit-peers: $(VENV)/.installed  ## audit recurrent policies of other libraries
 	$(BIN)/python benchmarks/audit_peers.py $(ARGS)
 
 audit-agents: $(VENV)/.installed  ## audit every agent with every core and twenty seeds: is there a false alarm? (long)

@@ -182,9 +182,9 @@ def inside(rewrite: bool) -> int:
 
 
 def install() -> Path:
-    from peers import install_peer
+    from peers.environments import make_environment
 
-    python = install_peer()
+    python = make_environment("peers", ["sb3-contrib==2.9.2"])
     if not STAMP.exists():
         print(f"Installing Holdfast and what it audits into {VENV.name} ...", flush=True)
         for packages in (WITH_NEEDS, WITHOUT_NEEDS):
