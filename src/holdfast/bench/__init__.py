@@ -1,4 +1,4 @@
-"""Speed as ratios, measured in one run."""
+"""`holdfast bench`: speed on this machine, as ratios measured in one run."""
 
 from holdfast.bench.run import PARTS, run_bench
 

@@ -1,4 +1,4 @@
-"""Agents on observations of a real arena: Fast against the first version's formulation, and all of them side by side."""
+"""Agents on observations of the arena: Fast against the first version's implementation, and all agents side by side."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from holdfast.bench.first_version import FirstVersionFast
-from holdfast.bench.timing import interleaved
+from holdfast.bench.timing import time_in_turns
 from holdfast.config import load_settings
 from holdfast.config.settings import GRID_AGENTS, ArenaEnv
 from holdfast.envs import make_world
@@ -19,34 +19,27 @@ from holdfast.spec import WorldSpec, keys
 
 
 def measure_fast(repeats: int, T: int = 64, M: int = 96) -> list[dict[str, Any]]:
-    """Rows for learning a minibatch [T, M] (forward, loss, backward) and for acting on M slots."""
+    """A row for learning from a minibatch [T, M] (forward, loss, backward) and one for acting on M slots."""
     arrivals, spec = arena_arrivals(T, M)
     torch.manual_seed(0)
     ours, first = Fast(spec), FirstVersionFast(spec)
     rows = []
     for what, call, steps in (("learning", learn, T * M), ("acting", act, M)):
-        calls = {"ours": partial(call, ours, arrivals), "first": partial(call, first, arrivals)}
-        ms = interleaved(calls, repeats)
-        rows.append(
-            {
-                "what": what,
-                "steps": steps,
-                "us_per_step": 1e3 * ms["ours"] / steps,
-                "us_per_step_first_version": 1e3 * ms["first"] / steps,
-                "speedup": ms["first"] / ms["ours"],
-            }
-        )
+        ms = time_in_turns({"ours": partial(call, ours, arrivals), "first": partial(call, first, arrivals)}, repeats)
+        us, us_first = (1e3 * ms[side] / steps for side in ("ours", "first"))
+        row = {"what": what, "steps": steps, "us_per_step": us, "us_per_step_first_version": us_first}
+        rows.append({**row, "speedup": us_first / us})
     return rows
 
 
 def measure_agents(repeats: int, T: int = 16, M: int = 96) -> list[dict[str, Any]]:
-    """A row per agent: time of a learning and of an acting step, and steps per second of both together, one epoch each."""
+    """A row per agent: time per learning step, time per acting step, and steps per second of both (one epoch)."""
     arrivals, spec = arena_arrivals(T, M)
     torch.manual_seed(0)
     words = [f"{key}={name}" for name in GRID_AGENTS for key in ("py_agent", "agent")]
     policies = {word: make_policy(load_settings([word]).policy, spec) for word in words}
-    learning = interleaved({word: partial(learn, policy, arrivals) for word, policy in policies.items()}, repeats)
-    acting = interleaved({word: partial(act, policy, arrivals) for word, policy in policies.items()}, repeats)
+    learning = time_in_turns({word: partial(learn, policy, arrivals) for word, policy in policies.items()}, repeats)
+    acting = time_in_turns({word: partial(act, policy, arrivals) for word, policy in policies.items()}, repeats)
     return [
         {
             "agent": word,
@@ -60,7 +53,7 @@ def measure_agents(repeats: int, T: int = 16, M: int = 96) -> list[dict[str, Any
 
 
 def learn(policy: Policy, arrivals: dict[str, Tensor]) -> None:
-    """Forward and backward over a whole minibatch."""
+    """Run forward and backward over the minibatch."""
     T, M = arrivals[keys.DONES].shape
     policy.zero_grad(set_to_none=True)
     out = score(policy, arrivals, policy.initial_state(M), torch.zeros(T, M, dtype=torch.long))
@@ -69,14 +62,18 @@ def learn(policy: Policy, arrivals: dict[str, Tensor]) -> None:
 
 @torch.no_grad()
 def act(policy: Policy, arrivals: dict[str, Tensor]) -> None:
-    """One step of every slot."""
+    """Run one step of every slot."""
     M = arrivals[keys.DONES].shape[1]
-    one = {key: x[:1] for key, x in arrivals.items()}
-    score(policy, one, policy.initial_state(M), torch.zeros(1, M, dtype=torch.long))
+    score(
+        policy,
+        {key: x[:1] for key, x in arrivals.items()},
+        policy.initial_state(M),
+        torch.zeros(1, M, dtype=torch.long),
+    )
 
 
 def arena_arrivals(T: int, M: int) -> tuple[dict[str, Tensor], WorldSpec]:
-    """T steps of M slots of a real arena under random actions, with 1% episode ends."""
+    """T steps of M slots of the arena under random actions; 1% of the steps are marked as episode ends."""
     env = ArenaEnv(num_envs=(M + 23) // 24)
     generator = torch.Generator().manual_seed(0)
     with make_world(env) as world:
@@ -87,10 +84,5 @@ def arena_arrivals(T: int, M: int) -> tuple[dict[str, Tensor], WorldSpec]:
             obs, *_ = world.step(torch.randint(0, 5, (world.num_slots,), generator=generator).numpy())
         spec = world.world_spec
     ends = torch.rand(T, M, generator=generator) < 0.01
-    arrivals = {
-        keys.OBS: torch.stack(seen),
-        keys.REWARDS: torch.zeros(T, M),
-        keys.DONES: ends,
-        keys.TRUNCATEDS: torch.zeros_like(ends),
-    }
-    return arrivals, spec
+    rest = {keys.REWARDS: torch.zeros(T, M), keys.DONES: ends, keys.TRUNCATEDS: torch.zeros_like(ends)}
+    return {keys.OBS: torch.stack(seen), **rest}, spec

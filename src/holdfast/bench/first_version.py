@@ -1,4 +1,4 @@
-"""The first version's formulation of Fast, kept only to be measured against: a dense box and a repeated bilinear head."""
+"""The first version's implementation of Fast, kept only for comparison: a dense box and a repeated bilinear head."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from holdfast.policies.parts.tokens import NO_TOKEN
 
 
 class FirstVersionFast(Fast):
-    """The same function with the same weights: tokens scattered into [N, channels, 11, 11] before the convolution, and `h` repeated
-    for every action before the product with W."""
+    """Same function and weights as Fast. Tokens are scattered into [N, channels, 11, 11] before the convolution, and `h` is
+    repeated for every action before the product with W."""
 
     def encode_observations(self, observations: Tensor) -> Tensor:
         N, C, cells = observations.shape[0], self.obs.num_channels, self.obs.side**2

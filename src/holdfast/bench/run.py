@@ -1,4 +1,4 @@
-"""`holdfast bench`: every part, its rows, and what they are compared with."""
+"""`holdfast bench`: its parts and what each measures."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any
 import torch
 
 from holdfast.bench.agents import measure_agents, measure_fast
-from holdfast.bench.end_to_end import measure_end_to_end
 from holdfast.bench.recurrence import measure_core
-from holdfast.bench.reliability import measure_reliability
+from holdfast.bench.training import measure_end_to_end, measure_reliability
 from holdfast.errors import SettingsError
 from holdfast.trainer.malloc import keep_freed_memory
 
@@ -25,15 +24,15 @@ class Part:
 
 PARTS = {
     "recurrence": Part(
-        "Recurrent core, forward and backward: time against torch's own cell without resets (the floor, wrong)",
-        lambda quick: measure_core(torch.get_num_threads(), 3 if quick else 15),
+        "Recurrent core, forward and backward: time relative to torch's own cell, which ignores resets",
+        lambda quick: measure_core(3 if quick else 15),
     ),
     "fast": Part(
-        "Fast against the first version's formulation (dense box, repeated bilinear head)",
+        "Fast against the first version's implementation (dense box, repeated bilinear head)",
         lambda quick: measure_fast(3 if quick else 15),
     ),
     "agents": Part(
-        "Every agent in both families, one epoch: time per step and agent steps per second, worlds left out",
+        "Every agent in both families, one epoch: time per step and agent steps per second, without worlds",
         lambda quick: measure_agents(1 if quick else 7),
     ),
     "end-to-end": Part(
@@ -41,17 +40,16 @@ PARTS = {
         lambda quick: measure_end_to_end(3 if quick else 15),
     ),
     "reliability": Part(
-        "Finite checks, action log, snapshots and checkpoints: their share of training time at the default interval",
+        "Finite checks, action log, snapshots and checkpoints: share of training time at the default interval",
         lambda quick: measure_reliability(10 if quick else 50),
     ),
 }
 
 
 def run_bench(parts: Sequence[str] = (), quick: bool = False) -> dict[str, Any]:
-    """Measure these parts (all of them by default): {"machine": ..., "parts": {name: rows}}."""
-    unknown = [part for part in parts if part not in PARTS]
-    if unknown:
-        raise SettingsError(f"bench has no part {unknown[0]!r}. Parts: {', '.join(PARTS)}.")
+    """Measure these parts (default: all) and return {"machine": ..., "parts": {name: rows}}."""
+    if unknown := [part for part in parts if part not in PARTS]:
+        raise SettingsError(f"unknown part {unknown[0]!r}. Choose from: {', '.join(PARTS)}.")
     keep_freed_memory()  # as training does
     machine = {
         "processor": platform.processor() or platform.machine(),

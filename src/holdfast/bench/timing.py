@@ -1,4 +1,4 @@
-"""Measuring on a machine that is shared: alternate what is compared, and keep the fastest of each."""
+"""Timing on a shared machine: alternate what is compared, and keep the fastest of each."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from time import perf_counter
 
 
-def interleaved(calls: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Milliseconds of each call: the least of `repeats` rounds in which every call runs once, after one to warm up."""
+def time_in_turns(calls: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Milliseconds of each call: the minimum over `repeats` rounds in which each runs once, after a warm-up."""
     for call in calls.values():
         call()
     best = dict.fromkeys(calls, float("inf"))
