@@ -281,7 +281,8 @@ def suffer(run: Run, names: tuple[str, ...], seconds: float, rng: random.Random)
             chaos.hit(waiting.pop())
         # a finished run of as many updates as it has now, and some
         run.wait_for_progress(1)
-        run.process and run.process.send_signal(signal.SIGTERM)
+        if run.process:
+            run.process.send_signal(signal.SIGTERM)
         run.wait_for_end(NOTICING_SECONDS)
         run.wait_for_workers()
         run.steps = (run.updates() + 5) * BATCH

@@ -177,7 +177,6 @@ def adam_step(carry: Carry, grads: Params) -> Carry:
     return carry._replace(params=params, mean=mean, square=square, num_steps=n)
 
 
-@jax.jit
 def update(carry: Carry) -> tuple[Carry, Array]:
     """Collect a rollout and learn from it. Also returns the mean length of the episodes under way."""
     start = carry.memory
@@ -208,7 +207,7 @@ def main() -> None:
     worlds = reset_worlds(key_worlds, options.envs)
     carry = Carry(params, nothing, nothing, jnp.zeros(()), worlds, (zeros, zeros), first, key)
     began = perf_counter()
-    compiled = update.lower(carry).compile()
+    compiled = jax.jit(update).lower(carry).compile()
     compile_seconds = perf_counter() - began
     clock, steps = Clock(options), 0
     while True:

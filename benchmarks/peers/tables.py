@@ -46,16 +46,19 @@ def goal_ratio(measured: Rows, ours: Rows) -> str:
 
 def speed_table(rows: Rows, titles: dict[str, str]) -> str:
     """Median steps/s over seeds, and in brackets Holdfast's steps/s by it (median over seeds)."""
-    speeds = {(r["peer"], r["envs"], r["seed"]): r.get("steps_per_s") for r in rows if r["task"] == "speed"}
-    if not speeds:
+    rows = [r for r in rows if r["task"] == "speed"]
+    if not rows:
         return ""
-    counts = sorted({envs for _, envs, _ in speeds})
-    names = [name for name in titles if any(peer == name for peer, _, _ in speeds)]
+    speeds: dict[tuple[str, int, int], float] = {
+        (r["peer"], r["envs"], r["seed"]): r["steps_per_s"] for r in rows if "failed" not in r
+    }
+    counts = sorted({r["envs"] for r in rows})
+    names = [name for name in titles if any(r["peer"] == name for r in rows)]
     lines = ["| | " + " | ".join(f"{n} environments" for n in counts) + " |", "|---" * (len(counts) + 1) + "|"]
     for name in names:
         cells = []
         for envs in counts:
-            seeds = [s for peer, n, s in speeds if (peer, n) == (name, envs) and speeds[peer, n, s]]
+            seeds = [s for peer, n, s in speeds if (peer, n) == (name, envs)]
             own = [speeds[name, envs, s] for s in seeds]
             ratios = [ours / speeds[name, envs, s] for s in seeds if (ours := speeds.get(("holdfast", envs, s)))]
             cell = f"{statistics.median(own):,.0f}" if own else "did not run"
