@@ -1,7 +1,7 @@
-"""A recurrent policy of one's own, trained on CartPole without velocities.
+"""A custom recurrent policy, trained on CartPole without velocities.
 
-By the trainer: holdfast train py_agent=examples/custom_policy.py:MyPolicy env=gym:CartPole-v1 env.hide=[1,3]
-By a loop of one's own, below: python examples/custom_policy.py [updates]
+With the trainer: holdfast train py_agent=examples/custom_policy.py:MyPolicy env=gym:CartPole-v1 env.hide=[1,3]
+With the loop below: python examples/custom_policy.py [updates]
 """
 
 import sys
@@ -19,7 +19,7 @@ from holdfast.trainer.learner import Learner
 
 
 class MyPolicy(LSTMWrapper):
-    """How to read an observation, and what to do with the memory's output. Nothing about memory."""
+    """Encodes observations and decodes actions; `LSTMWrapper` handles the memory."""
 
     def __init__(self, spec, width=32, hidden_size=64, num_layers=1, **memory):
         super().__init__(spec, width, hidden_size, num_layers, **memory)
