@@ -12,7 +12,7 @@ from holdfast.config.values import parse_yaml
 from holdfast.envs import describe
 from holdfast.errors import SettingsError
 from holdfast.policies import ComponentPolicy, make_policy
-from holdfast.policies.components.component import Entry, Place, Shape, WiringError
+from holdfast.policies.components.component import BuildContext, Entry, Shape, WiringError
 from holdfast.policies.components.registry import COMPONENTS
 from holdfast.policies.registry import AGENTS
 from holdfast.policies.vocabulary import Vocabulary
@@ -48,13 +48,13 @@ def kinds_given(name):
     switches = {"num_queries": (1, 3), "use_cls_token": (True, False)}
     options = {key: values for key, values in switches.items() if key in kind.Params.model_fields}
     spec = VECTOR if name == "ObsVector" else TOKENS
-    place = Place(spec, Vocabulary.of(spec))
+    context = BuildContext(spec, Vocabulary.of(spec))
     for sources in itertools.product(*kind.reads):
         for values in itertools.product(*options.values()):
             params = {**needed, **dict(zip(options, values, strict=True))}
             entry = Entry(type=name, sources=list(sources), nn_params=params)
             try:
-                built = kind(entry, kind.Params(**params), [SHAPES[source] for source in sources], place)
+                built = kind(entry, kind.Params(**params), [SHAPES[source] for source in sources], context)
             except WiringError:
                 continue  # this input is refused
             found.add(built.out.kind)

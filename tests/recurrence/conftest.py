@@ -4,7 +4,7 @@ import torch
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread():
-    """Tensors here are tiny: a second thread only waits, and on a busy machine for long."""
+    """Tensors here are tiny, so a second thread would only wait, on a busy machine for long."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

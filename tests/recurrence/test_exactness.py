@@ -23,7 +23,7 @@ RATES = st.sampled_from([0.0, 0.05, 0.3, 0.8, 1.0])
 
 
 def draw_case(cell, sizes, rate, seed, dtype=torch.float64):
-    """A core with parameters of ordinary size (larger ones make chaos out of rounding), x, start state, first."""
+    """A core with parameters of ordinary size (larger ones amplify rounding), x, start state, first."""
     T, B, I, H, L = sizes
     torch.manual_seed(seed)
     core = cell(I, H, L).to(dtype)
@@ -85,7 +85,7 @@ def test_equals_the_masked_loop_at_the_size_of_real_segments(cell, rate):
 
 @pytest.mark.parametrize(("ours", "theirs"), [(LSTM, nn.LSTM), (GRU, nn.GRU), (FusedGRU, nn.GRU)])
 @pytest.mark.parametrize("T", [1, 9])
-def test_without_resets_it_is_the_module_of_torch(ours, theirs, T):
+def test_without_resets_it_equals_torchs_module(ours, theirs, T):
     core, x, state, first = draw_case(ours, (T, 5, 4, 6, 2), 0.0, 0, torch.float32)
     module = theirs(4, 6, 2)
     module.load_state_dict(core.state_dict())

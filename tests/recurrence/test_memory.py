@@ -1,4 +1,4 @@
-"""The table of slots."""
+"""Memory: reading, writing and resetting slots."""
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ def test_unknown_slots_read_as_zeros_and_the_table_grows():
     assert memory.num_slots == 5
 
 
-def test_growing_keeps_what_was_there():
+def test_growing_keeps_stored_states():
     memory, state = Memory(SHAPES), make_state(3)
     memory.write(torch.arange(3), state)
     memory.write(torch.tensor([9]), make_state(1, seed=1))
@@ -64,7 +64,7 @@ def test_any_subset_in_any_order(written, num_written, read, num_read, seed):
     assert_state(memory.read(slots), pick(everything, slots))
 
 
-def test_reading_gives_a_copy_and_writing_takes_one():
+def test_reading_and_writing_copy():
     memory, state = Memory(SHAPES), make_state(3)
     memory.write(torch.arange(3), state)
     kept = memory.read(torch.arange(3))
@@ -80,7 +80,7 @@ def test_reading_gives_a_copy_and_writing_takes_one():
 
 
 @pytest.mark.parametrize("slots", [[0, 1, 2], [2, 0, 1]])
-def test_nothing_kept_has_a_graph(slots):
+def test_stored_states_have_no_graph(slots):
     memory = Memory(SHAPES)
     memory.write(torch.arange(3), make_state(3))
     state = tuple((leaf.requires_grad_() * 2) for leaf in make_state(3))
@@ -150,7 +150,7 @@ def test_a_mask_is_not_taken_for_slots(dones):
         memory.reset(dones.long())
 
 
-def test_wrong_shapes_are_named():
+def test_wrong_shapes_are_refused():
     memory = Memory(SHAPES)
     with pytest.raises(ValueError, match=r"for 2 slots it must be \[\[2, 2, 3\], \[1, 2, 4\]\]"):
         memory.write(torch.arange(2), make_state(3))

@@ -1,4 +1,4 @@
-"""Where steps and inserted cells go."""
+"""The layout of steps and inserted cells."""
 
 import numpy as np
 import pytest
@@ -9,8 +9,8 @@ from holdfast.recurrence.packing import pack
 
 
 def check(first: np.ndarray) -> None:
-    """Every step has a cell of its own, episodes are whole, start from zero or from their slot's start state, and end
-    where c can be had."""
+    """Each step has its own cell, episodes are contiguous, start from zero or from their slot's start state, and end
+    where c can be read."""
     T, B = first.shape
     packing = pack(first)
     if packing is None:
@@ -48,7 +48,7 @@ def check(first: np.ndarray) -> None:
     seed=st.integers(0, 9999),
 )
 @settings(max_examples=150, deadline=None)
-def test_layouts_are_sound(T, B, rate, seed):
+def test_layouts_are_valid(T, B, rate, seed):
     check(np.random.default_rng(seed).random((T, B)) < rate)
 
 

@@ -1,4 +1,4 @@
-"""Episodes and slots are separate, and acting step by step is learning over the segment."""
+"""Episodes and slots are separate, and T calls of one step equal one call of T steps."""
 
 import pytest
 import torch
@@ -80,7 +80,7 @@ def test_nothing_before_a_first_changes_anything_after_it(cell, t, b, seed):
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_a_start_state_of_nan_is_forgotten_too(cell):
+def test_a_nan_start_state_is_reset(cell):
     core, x, state, first = make_case(cell)
     first[0] = True
     broken = tuple(torch.full_like(leaf, float("nan")) for leaf in state)
@@ -128,7 +128,7 @@ def test_step_is_sequence(cell, scale, tolerance, rate):
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_two_halves_are_the_whole(cell):
+def test_two_halves_equal_the_whole(cell):
     core, x, state, first = make_case(cell, 3)
     y, final = core(x, state, first)
     y_1, between = core(x[:4], state, first[:4])
@@ -139,7 +139,7 @@ def test_two_halves_are_the_whole(cell):
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_every_step_first_is_every_step_from_zero(cell):
+def test_a_first_at_every_step_starts_every_step_from_zero(cell):
     core, x, state, first = make_case(cell)
     y, final = core(x, state, torch.ones_like(first))
     alone, zero = x.reshape(1, T * B, I), core.initial_state(T * B)
@@ -161,7 +161,7 @@ def test_first_may_be_numbers(cell, dtype):
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_arguments_are_left_alone(cell):
+def test_arguments_are_not_modified(cell):
     core, x, state, first = make_case(cell)
     kept = [t.clone() for t in (x, *state, first)]
     y, final = core(x, state, first)

@@ -1,4 +1,4 @@
-"""The recurrence of the minGRU, both ways of running it: step by step (CPU) and by doubling (CUDA)."""
+"""The recurrence of the minGRU, step by step (CPU) and by doubling (CUDA)."""
 
 import pytest
 import torch
@@ -67,7 +67,7 @@ def test_nothing_crosses_a_reset(run, T, seed, data):
     assert torch.equal(y[at], b[at])
 
 
-def test_arguments_are_left_alone():
+def test_arguments_are_not_modified():
     case = draw_case(6)
     kept = [leaf.detach().clone() for leaf in case]
     grad = torch.ones(6, 3, 2, dtype=torch.float64)

@@ -58,7 +58,7 @@ class Core(nn.Module):
 
 
 def as_mask(first: Tensor) -> Tensor:
-    """As bool: any number but 0 is true. Integers would be taken for indices."""
+    """Convert to bool: any number but 0 is true. As integers, flags would be taken for indices."""
     return first if first.dtype == torch.bool else first != 0
 
 

@@ -48,7 +48,7 @@ GRU_CELL = Cell("gru", blank=(SHUT, SHUT, 0.0), hold=(0.0, OPEN, 0.0))  # r, z, 
 
 
 def unroll(cell: Cell, x: Tensor, state: State, first: Tensor, weights: list[Tensor]) -> tuple[Tensor, State]:
-    """As Core.forward, for a start state that is zero where first[0] is set. weights: four per layer."""
+    """Core.forward for a state that is already zero where first[0] is set; weights as in Recurrent.weights."""
     packing = pack(first.cpu().numpy()) if len(first) > 1 else None
     if packing is None and cell is LSTM_CELL and not torch.is_grad_enabled():
         # Without grad mode oneDNN takes another kernel, whose results differ four times as much from those of learning

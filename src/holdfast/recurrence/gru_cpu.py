@@ -16,7 +16,7 @@ from holdfast.recurrence.core import State
 
 
 def unroll_gru(x: Tensor, state: State, first: Tensor, weights: list[Tensor]) -> tuple[Tensor, State]:
-    """As Core.forward, for a start state that is zero where first[0] is set. weights: four per layer."""
+    """Core.forward for a state that is already zero where first[0] is set; weights as in Recurrent.weights."""
     resets = Resets(first)
     finals = []
     for layer, h in enumerate(state[0].unbind(0)):

@@ -27,13 +27,13 @@ class Memory:
 
     def read(self, slots: Tensor) -> State:
         """A copy of the state [L, B, H] of slots [B]."""
-        slots, _ = self._known(slots)
+        slots, _ = self._check_slots(slots)
         return tuple(table.index_select(1, slots) for table in self._tables)
 
     def write(self, slots: Tensor, state: State) -> None:
         """Store state [L, B, H] for slots [B]."""
         self._check_state(state, len(slots))
-        slots, in_order = self._known(slots)
+        slots, in_order = self._check_slots(slots)
         for table, leaf in zip(self._tables, state, strict=True):
             if in_order:
                 table[:, : len(slots)].copy_(leaf.detach())
@@ -46,7 +46,7 @@ class Memory:
             for table in self._tables:
                 table.zero_()
             return
-        slots, _ = self._known(torch.tensor([slots]) if isinstance(slots, int) else slots)
+        slots, _ = self._check_slots(torch.tensor([slots]) if isinstance(slots, int) else slots)
         for table in self._tables:
             table.index_fill_(1, slots, 0.0)
 
@@ -61,7 +61,7 @@ class Memory:
         self._tables = [leaf.detach().to(t, copy=True) for leaf, t in zip(state, self._tables, strict=True)]
         self._ids = torch.arange(num_slots).to(self._ids)
 
-    def _known(self, slots: Tensor) -> tuple[Tensor, bool]:
+    def _check_slots(self, slots: Tensor) -> tuple[Tensor, bool]:
         """Check slots and grow the table to hold them; also whether they are 0, 1, ..., B-1, the usual case when acting."""
         if slots.dim() != 1 or slots.dtype not in (torch.int64, torch.int32):
             raise ValueError(

@@ -63,7 +63,7 @@ class Recurrent(Core):
         return self.unroll(x, state, first)
 
     def unroll(self, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:
-        """As forward, for a start state that is already zero where first[0] is set."""
+        """Same as forward, for a state that is already zero where first[0] is set."""
         return fused.unroll(self.cell, x, state, first, self.weights())
 
 

@@ -1,4 +1,4 @@
-"""Attention over tokens: places that differ look different, order and padding do not matter."""
+"""Attention over tokens: every cell has its own code; order and padding do not matter."""
 
 import pytest
 import torch
@@ -8,13 +8,13 @@ from holdfast.policies.parts.attention import FourierEmbedding, LatentAttention,
 
 @pytest.mark.parametrize("side", [11, 17])
 @pytest.mark.parametrize("num_freqs", [4, 8])
-def test_no_two_cells_look_alike(side, num_freqs):
+def test_every_cell_has_its_own_code(side, num_freqs):
     waves = FourierEmbedding(3, side, 8, num_freqs).waves.double()
     assert waves.shape == (side * side, 4 * num_freqs)
     assert torch.pdist(waves).min() > 0.1
 
 
-def test_a_cell_looks_the_same_in_any_window():
+def test_a_cell_has_the_same_code_in_any_window():
     small, large = FourierEmbedding(3, 11, 8, 4).waves, FourierEmbedding(3, 17, 8, 4).waves
     assert torch.equal(small.view(11, 11, -1), large.view(17, 17, -1)[3:14, 3:14])
 
@@ -26,7 +26,7 @@ def make_tokens(N=3, K=5, width=6):
 
 
 @pytest.mark.parametrize("num_queries", [1, 4])
-def test_latent_attention_sees_a_set(num_queries):
+def test_latent_attention_ignores_order_and_padding(num_queries):
     torch.manual_seed(0)
     attention = LatentAttention(6, num_queries, 8, 2, 2, 7)
     tokens = make_tokens()
@@ -42,7 +42,7 @@ def test_latent_attention_sees_a_set(num_queries):
     assert attention(nothing).isfinite().all()
 
 
-def test_self_attention_sees_a_set_through_its_class_token():
+def test_self_attention_ignores_order_and_padding():
     torch.manual_seed(0)
     attention = SelfAttention(8, 2, 2, 5)
     x = torch.randn(3, 4, 8)

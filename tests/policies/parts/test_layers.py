@@ -1,4 +1,4 @@
-"""Layers against what torch computes."""
+"""Layers compared with torch's own."""
 
 import torch
 
@@ -22,7 +22,7 @@ def test_bilinear_head_scores_each_action_by_its_embedding():
     torch.testing.assert_close(head(h, embeddings), torch.stack([torch.stack(row) for row in expected]))
 
 
-def test_convolution_over_a_single_place_is_the_convolution():
+def test_a_kernel_that_covers_the_input_gives_the_numbers_of_torch():
     ours = Conv2d(4, 6, kernel_size=3)
     theirs = torch.nn.Conv2d(4, 6, 3)
     theirs.load_state_dict(ours.state_dict())

@@ -1,4 +1,4 @@
-"""The running normaliser: right statistics, moved only when told."""
+"""The running normaliser: correct statistics, updated only by `update`."""
 
 import torch
 
@@ -15,7 +15,7 @@ def test_statistics_of_parts_equal_statistics_of_the_whole():
     assert float(norm.count) == 1000
 
 
-def test_using_it_does_not_move_it():
+def test_forward_does_not_update_statistics():
     norm = RunningNorm(2)
     norm.update(torch.tensor([[0.0, 0.0], [2.0, 4.0]]))
     before = {k: v.clone() for k, v in norm.state_dict().items()}
@@ -24,7 +24,7 @@ def test_using_it_does_not_move_it():
     assert all(torch.equal(v, before[k]) for k, v in norm.state_dict().items())
 
 
-def test_an_unmoved_one_changes_nothing_and_outliers_are_clipped():
+def test_without_statistics_values_pass_and_outliers_are_clipped():
     norm = RunningNorm(1)
     torch.testing.assert_close(norm(torch.tensor([[0.5]])), torch.tensor([[0.5]]))
     assert float(norm(torch.tensor([[1e9]]))) == 10.0

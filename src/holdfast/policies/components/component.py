@@ -54,8 +54,8 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Place:
-    """What a component may know about its surroundings: the world, and the policy's vocabulary."""
+class BuildContext:
+    """What components are built for: a world, and the policy's vocabulary."""
 
     spec: WorldSpec
     vocabulary: Vocabulary
@@ -78,12 +78,12 @@ class Component(nn.Module):
     has_weights: ClassVar[bool] = False  # accepts `nonlinearity` and `initialization`
     layer: Any
 
-    def __init__(self, entry: Entry, params: Any, inputs: Sequence[Shape], place: Place):
+    def __init__(self, entry: Entry, params: Any, inputs: Sequence[Shape], context: BuildContext):
         super().__init__()
         self.entry = entry
-        self.out = self.build(params, inputs, place)
+        self.out = self.build(params, inputs, context)
 
-    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
+    def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
         """Create the layers for inputs of these shapes; raise WiringError if they do not fit."""
         raise NotImplementedError
 

@@ -9,7 +9,7 @@ from tensordict import TensorDictBase
 from torch import Tensor, nn
 
 from holdfast.errors import SettingsError
-from holdfast.policies.components.component import Component, Place
+from holdfast.policies.components.component import BuildContext, Component
 from holdfast.policies.components.cores import CoreComponent
 from holdfast.policies.components.graph import ACTION, CORE, VALUE, build, compute_order, read_entries
 from holdfast.policies.components.registry import CELLS
@@ -48,7 +48,7 @@ class ComponentPolicy(Policy):
             cell = entry.type if core is None else CELLS[core]
             entries[name] = entry.model_copy(update={"type": cell, "nn_params": params})
         self.entries, self.order = entries, order
-        self.components = nn.ModuleDict(build(entries, order, Place(spec, self.vocabulary), where))
+        self.components = nn.ModuleDict(build(entries, order, BuildContext(spec, self.vocabulary), where))
         before_cores = set(cores)
         for name in reversed(order):
             if name in before_cores:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from holdfast.policies.components.component import Component, Params, Place, Shape, Size
+from holdfast.policies.components.component import BuildContext, Component, Params, Shape, Size
 from holdfast.recurrence import make_core
 
 
@@ -18,7 +18,7 @@ class CoreComponent(Component):
         hidden_size: Size = 128
         num_layers: Size = 2
 
-    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
+    def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
         self.layer = make_core(self.cell, inputs[0].sizes[0], params.hidden_size, params.num_layers)
         return Shape("vector", (params.hidden_size,))
 

@@ -11,7 +11,7 @@ from torch import nn
 from holdfast.config.nearest import did_you_mean
 from holdfast.errors import SettingsError
 from holdfast.policies.actions import distribution_for
-from holdfast.policies.components.component import Component, Entry, Place, Shape, WiringError
+from holdfast.policies.components.component import BuildContext, Component, Entry, Shape, WiringError
 from holdfast.policies.components.registry import COMPONENTS
 
 OBS, CORE, ACTION, VALUE = "_obs_", "_core_", "_action_", "_value_"
@@ -70,7 +70,7 @@ def compute_order(entries: Mapping[str, Entry], where: str) -> list[str]:
     return order
 
 
-def build(entries: Mapping[str, Entry], order: list[str], place: Place, where: str) -> dict[str, Component]:
+def build(entries: Mapping[str, Entry], order: list[str], context: BuildContext, where: str) -> dict[str, Component]:
     """Build the components in this order, and check that connected shapes fit."""
     built: dict[str, Component] = {}
     for name in order:
@@ -79,14 +79,14 @@ def build(entries: Mapping[str, Entry], order: list[str], place: Place, where: s
         inputs = [built[source].out for source in entry.sources]
         try:
             _check_inputs(kind, entry, inputs)
-            built[name] = kind(entry, _read_params(kind, entry), inputs, place)
+            built[name] = kind(entry, _read_params(kind, entry), inputs, context)
             scaled = [key for key in ("clip_scale", "l2_init_scale") if getattr(entry, key) != 1.0]
             if scaled and not list(built[name].parameters()):
                 raise WiringError(f"{scaled[0]} has no effect, since there are no weights. Remove it.")
         except WiringError as error:
             raise SettingsError(f"{where}: {name} ({entry.type}): {error}") from error
-    num_params = distribution_for(place.spec.actions).num_params
-    wanted = {VALUE: (1, "one number"), ACTION: (num_params, f"one per action ({num_params} in {place.spec.name})")}
+    num_params = distribution_for(context.spec.actions).num_params
+    wanted = {VALUE: (1, "one number"), ACTION: (num_params, f"one per action ({num_params} in {context.spec.name})")}
     for name, (width, what) in wanted.items():
         if built[name].out != Shape("vector", (width,)):
             raise SettingsError(f"{where}: {name} outputs {built[name].out}; it must output {what}.")

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from holdfast.policies.actions import distribution_for
-from holdfast.policies.components.component import Component, Params, Place, Shape, Size, WiringError
+from holdfast.policies.components.component import BuildContext, Component, Params, Shape, Size, WiringError
 from holdfast.policies.parts import heads, layers
 from holdfast.policies.vocabulary import action_names
 from holdfast.spec import BoxActions
@@ -23,8 +23,10 @@ class ActionEmbedding(Component):
         num_embeddings: Size = 100
         embedding_dim: Size = 16
 
-    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
-        self.layer = heads.ActionEmbedding(place.spec, place.vocabulary, params.num_embeddings, params.embedding_dim)
+    def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
+        self.layer = heads.ActionEmbedding(
+            context.spec, context.vocabulary, params.num_embeddings, params.embedding_dim
+        )
         return Shape("embeddings", (params.embedding_dim,))
 
     def forward(self, obs: Tensor) -> Tensor:
@@ -36,20 +38,20 @@ class MettaActorSingleHead(Component):
 
     reads = (("vector",), ("embeddings",))
 
-    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
+    def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
         self.layer = heads.BilinearHead(inputs[0].sizes[0], inputs[1].sizes[0])
-        return Shape("vector", (distribution_for(place.spec.actions).num_params,))
+        return Shape("vector", (distribution_for(context.spec.actions).num_params,))
 
 
 class ActionHead(Component):
     """A linear head: one score per action, or per choice where actions are several choices at once."""
 
-    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
-        num_params = distribution_for(place.spec.actions).num_params
-        if isinstance(place.spec.actions, BoxActions):
-            raise WiringError(f"{place.spec.name} has real-valued actions. Use py_agent=box there.")
-        if action_names(place.spec.actions):
-            self.layer = heads.ActionHead(place.spec, place.vocabulary, inputs[0].sizes[0])
+    def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
+        num_params = distribution_for(context.spec.actions).num_params
+        if isinstance(context.spec.actions, BoxActions):
+            raise WiringError(f"{context.spec.name} has real-valued actions. Use py_agent=box there.")
+        if action_names(context.spec.actions):
+            self.layer = heads.ActionHead(context.spec, context.vocabulary, inputs[0].sizes[0])
         else:
             self.layer = layers.linear(inputs[0].sizes[0], num_params, gain=0.01)
         return Shape("vector", (num_params,))

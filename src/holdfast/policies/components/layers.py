@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from holdfast.policies.components.component import Component, Params, Place, Shape, Size, WiringError
+from holdfast.policies.components.component import BuildContext, Component, Params, Shape, Size, WiringError
 from holdfast.policies.parts import layers as parts
 from holdfast.policies.parts.token_conv import TokenConv2d
 
@@ -25,7 +25,7 @@ class Linear(Component):
     class Params(Params):
         out_features: Size
 
-    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
+    def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
         *others, in_features = inputs[0].sizes
         self.layer = nn.Linear(in_features, params.out_features)
         self.initialize(math.sqrt(2.0) if self.entry.nonlinearity == "tanh" else 1.0)
@@ -43,7 +43,7 @@ class Conv2d(Component):
         kernel_size: Size
         stride: Size = 1
 
-    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
+    def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
         channels, height, width = inputs[0].sizes
         kernel, stride = params.kernel_size, params.stride
         if kernel > min(height, width):
@@ -63,7 +63,7 @@ class Flatten(Component):
 
     reads = (("vector", "vectors", "grid"),)
 
-    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
+    def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
         return Shape("vector", (math.prod(inputs[0].sizes),))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -75,28 +75,24 @@ class SameShape(Component):
 
     reads = (("vector", "vectors", "grid"),)
 
-    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
+    def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
         return inputs[0]
 
 
 class Identity(SameShape):
-    def forward(self, x: Tensor) -> Tensor:
-        return x
+    forward = staticmethod(lambda x: x)
 
 
 class ReLU(SameShape):
-    def forward(self, x: Tensor) -> Tensor:
-        return F.relu(x)
+    forward = staticmethod(F.relu)
 
 
 class Tanh(SameShape):
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.tanh(x)
+    forward = staticmethod(torch.tanh)
 
 
 class SiLU(SameShape):
-    def forward(self, x: Tensor) -> Tensor:
-        return F.silu(x)
+    forward = staticmethod(F.silu)
 
 
 class LayerNorm(Component):
@@ -104,7 +100,7 @@ class LayerNorm(Component):
 
     reads = (("vector", "vectors"),)
 
-    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
+    def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
         self.layer = nn.LayerNorm(inputs[0].sizes[-1])
         return inputs[0]
 
@@ -118,7 +114,7 @@ class Dropout(Component):
     class Params(Params):
         p: float = Field(default=0.1, ge=0.0, lt=1.0)
 
-    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
+    def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
         self.p = params.p
         self.register_buffer("kept", torch.ones(inputs[0].sizes))
         self.draw()
@@ -144,7 +140,7 @@ class ResidualMLP(Component):
         num_layers: Size = 1
         hidden_features: Size = 128
 
-    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
+    def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
         width = inputs[0].sizes[0]
         self.layer = nn.ModuleList(
             nn.Sequential(
@@ -168,7 +164,7 @@ class Concat(Component):
 
     reads_more = True
 
-    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
+    def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
         return Shape("vector", (sum(shape.sizes[0] for shape in inputs),))
 
     def forward(self, *xs: Tensor) -> Tensor:
@@ -180,7 +176,7 @@ class Add(Component):
 
     reads_more = True
 
-    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
+    def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
         widths = [shape.sizes[0] for shape in inputs]
         if len(set(widths)) > 1:
             raise WiringError(f"its sources must have equal widths, not {', '.join(map(str, widths))}.")

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 from torch import Tensor, nn
 
-from holdfast.policies.components.component import Component, Params, Place, Shape, Size, WiringError
+from holdfast.policies.components.component import BuildContext, Component, Params, Shape, Size, WiringError
 from holdfast.policies.parts import attention
 from holdfast.policies.parts.attention import TokenFeatures
 from holdfast.policies.parts.normalizer import RunningNorm
@@ -18,10 +18,10 @@ from holdfast.policies.parts.tokens import PlacedTokens, TokenGrid, TokenSet, pi
 from holdfast.spec import BoxObs, TokenObs
 
 
-def token_grid(place: Place) -> TokenGrid:
-    if not isinstance(place.spec.obs, TokenObs):
-        raise WiringError(f"it reads grid-world tokens, and {place.spec.name} has none. Use py_agent=box there.")
-    return TokenGrid(place.spec, place.vocabulary)
+def token_grid(context: BuildContext) -> TokenGrid:
+    if not isinstance(context.spec.obs, TokenObs):
+        raise WiringError(f"it reads grid-world tokens, and {context.spec.name} has none. Use py_agent=box there.")
+    return TokenGrid(context.spec, context.vocabulary)
 
 
 class ObsTokenToBoxShaper(Component):
@@ -29,8 +29,8 @@ class ObsTokenToBoxShaper(Component):
 
     reads = ()
 
-    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
-        self.layer = token_grid(place)
+    def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
+        self.layer = token_grid(context)
         return Shape("token grid", (self.layer.num_channels, self.layer.side, self.layer.side))
 
     def forward(self, obs: Tensor) -> PlacedTokens:
@@ -42,8 +42,8 @@ class ObsTokenPadStrip(Component):
 
     reads = ()
 
-    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
-        self.layer = token_grid(place)
+    def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
+        self.layer = token_grid(context)
         return Shape("tokens", (self.layer.num_channels, self.layer.side))
 
     def forward(self, obs: Tensor) -> TokenSet:
@@ -55,8 +55,8 @@ class ObservationNormalizer(Component):
 
     reads = (("token grid",),)
 
-    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
-        self.layer = token_grid(place)  # for its table of scales, which follows the world
+    def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
+        self.layer = token_grid(context)  # for its table of scales
         return inputs[0]
 
     def forward(self, tokens: PlacedTokens | TokenSet) -> PlacedTokens | TokenSet:
@@ -65,18 +65,18 @@ class ObservationNormalizer(Component):
 
 
 class ObsAttrValNorm(ObservationNormalizer):
-    """The same for tokens as a set."""
+    """Divide amounts by the scale of their channel, for tokens as a set."""
 
     reads = (("tokens",),)
 
 
 class TokenEmbedding(Component):
-    """Tokens as vectors, by the embedding of the subclass."""
+    """Base class: tokens as vectors, computed by `embedding`."""
 
     reads = (("tokens",),)
     embedding: ClassVar[type[nn.Module]]
 
-    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
+    def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
         num_channels, side = inputs[0].sizes
         self.layer = self.embedding(num_channels, side, **params.model_dump())
         return Shape("token features", (self.layer.out_features,))
@@ -113,7 +113,7 @@ class ObsLatentAttn(Component):
         num_layers: Size = 3
         num_heads: Size = 8
 
-    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
+    def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
         check_heads(params.query_dim, params.num_heads)
         self.layer = attention.LatentAttention(inputs[0].sizes[0], **params.model_dump())
         if params.num_queries == 1:
@@ -132,7 +132,7 @@ class ObsSelfAttn(Component):
         num_heads: Size = 8
         use_cls_token: bool = True
 
-    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
+    def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
         *others, width = inputs[0].sizes
         check_heads(width, params.num_heads)
         self.layer = attention.SelfAttention(width, **params.model_dump())
@@ -160,7 +160,7 @@ class ObsOwnLinear(Component):
     class Params(Params):
         out_features: Size
 
-    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
+    def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
         num_channels, side, _ = inputs[0].sizes
         self.layer = OwnLinear(num_channels, side, params.out_features)
         self.initialize()
@@ -175,10 +175,10 @@ class ObsVector(Component):
     class Params(Params):
         normalize: bool = True
 
-    def build(self, params: Any, inputs: Sequence[Shape], place: Place) -> Shape:
-        obs = place.spec.obs
+    def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
+        obs = context.spec.obs
         if not isinstance(obs, BoxObs):
-            raise WiringError(f"it reads arrays of numbers, and {place.spec.name} has {type(obs).__name__}.")
+            raise WiringError(f"it reads arrays of numbers, and {context.spec.name} has {type(obs).__name__}.")
         size = math.prod(obs.shape)
         self.layer = RunningNorm(size) if params.normalize else None
         return Shape("vector", (size,))

@@ -60,7 +60,7 @@ def activate(x: Tensor, nonlinearity: str | None) -> Tensor:
 
 
 class Conv2d(nn.Conv2d):
-    """Orthogonal weights, zero bias. If the kernel covers the whole input, it is computed as a matrix product: faster."""
+    """Orthogonal weights, zero bias. If the kernel covers the whole input, a matrix product is faster."""
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: int, stride: int = 1):
         super().__init__(in_channels, out_channels, kernel_size, stride)

@@ -141,7 +141,7 @@ class TokenGrid(Adaptive):
 
 
 def pick(table: Tensor, index: Tensor) -> Tensor:
-    """table[index] for a table [n] and an index of any shape; takes a third of the time."""
+    """table[index] for a table [n] and an index of any shape, three times as fast."""
     return table.index_select(0, index.reshape(-1)).view(index.shape)
 
 

@@ -1,4 +1,4 @@
-"""BoxPolicy: an MLP for vectors, a CNN for images, both for Dicts of them; any kind of action."""
+"""BoxPolicy: an MLP for vectors, a CNN for images, both for Dicts of the two; works with any kind of action."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents that read tokens as a set: learned queries attend to them, in any order and number."""
+"""Agents that read tokens as a set: learned queries attend to any number of them, in any order."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class LatentAttnSmall(GridAgent):
 
 
 class LatentAttnMed(LatentAttnSmall):
-    """The same with more layers and heads."""
+    """LatentAttnSmall with more layers and heads."""
 
     attr_embed_dim = 12
     num_heads = 8
