@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.config import load_settings
-from holdfast.config.settings import GRID_AGENTS
+from holdfast.policies import GRID_AGENTS
 from holdfast.runs.folder import read_metrics
 from holdfast.trainer import train
 

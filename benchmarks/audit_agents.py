@@ -10,9 +10,9 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 
-from holdfast.config.settings import GRID_AGENTS
+from holdfast.config.registry import CELLS
+from holdfast.policies import GRID_AGENTS
 
-CORES = ("lstm", "gru", "mingru", "none")
 SECONDS = {"fast": 20.0}
 MOST_SECONDS = 60.0
 
@@ -21,7 +21,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first-seed", type=int, default=0, help="to do it in parts")
-    parser.add_argument("--cores", nargs="*", default=CORES)
+    parser.add_argument("--cores", nargs="*", default=list(CELLS))
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

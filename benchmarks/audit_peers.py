@@ -95,10 +95,9 @@ def mettagrid_in_the_arena() -> Subject:
     from mettagrid.policy.policy_env_interface import PolicyEnvInterface
 
     from holdfast.config import load_settings
-    from holdfast.envs.mettagrid.games import make_game
 
     env: Any = load_settings(["env=arena"]).env
-    return mettagrid(PolicyEnvInterface.from_mg_cfg(MettaGridConfig(game=make_game(env).config)), env)
+    return mettagrid(PolicyEnvInterface.from_mg_cfg(MettaGridConfig(game=env.game().config)), env)
 
 
 def mettagrid_in_a_box_world() -> Subject:

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from holdfast.config.batches import plan_batches
-from holdfast.config.settings import GymEnv, TrainerSettings
-from holdfast.envs import make_world
+from holdfast.config.settings import TrainerSettings
+from holdfast.envs import GymEnv, make_world
 from holdfast.policies import LSTMWrapper
 from holdfast.ppo import Experience
 from holdfast.rollout import Collector

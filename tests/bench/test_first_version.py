@@ -3,8 +3,7 @@
 import torch
 
 from holdfast.bench.first_version import FirstVersionFast
-from holdfast.config.settings import ArenaEnv
-from holdfast.envs import describe
+from holdfast.envs import ArenaEnv, describe
 from holdfast.policies import Fast
 from holdfast.rollout import score
 from holdfast.spec import keys

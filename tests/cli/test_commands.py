@@ -15,7 +15,7 @@ from holdfast.config import describe_keys, load_settings, settings_to_yaml
 from holdfast.config.files import ready_names
 from holdfast.errors import HoldfastError, SettingsError
 
-HEAVY = ("torch", "mettagrid", "gymnasium", "numpy", "omegaconf", "tensordict", "rich")
+HEAVY = ("torch", "mettagrid", "gymnasium", "numpy", "tensordict", "rich")
 
 SUMMARY = {
     "agent_steps": 1024,
@@ -351,7 +351,7 @@ def test_settings_names_a_key_of_all_agents_once(capsys):
         (["trainr"], "Did you mean trainer?"),
         (["env=memry"], "Did you mean memory?"),
         (["py_agent=fst"], "Did you mean fast?"),
-        (["trainer.lr=3"], "only env=..., py_agent=... and agent=..."),
+        (["trainer.lr=3"], "Use env=..., py_agent=... or agent=..."),
     ],
 )
 def test_settings_bad_words(words, part, capsys):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config.settings import GRID_AGENTS
+from holdfast.policies import GRID_AGENTS
 from support.commands import Commands
 
 SCRIPT = Path(__file__).parents[2] / "tools" / "train.py"

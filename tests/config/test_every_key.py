@@ -4,7 +4,6 @@ Each refusal has at most three lines and names the key; one of each key goes thr
 empty folder: exit code 2, nothing printed but the reason, nothing on disk.
 """
 
-import typing
 from functools import reduce
 
 import pytest
@@ -13,16 +12,11 @@ from holdfast.cli import main
 from holdfast.config import Key, describe_keys, load_settings
 from holdfast.config.conflicts import NEEDS
 from holdfast.config.describe import Limits
-from holdfast.config.settings import (
-    AGENT_WORDS,
-    ENVS_BY_NAME,
-    ENVS_BY_PREFIX,
-    POLICIES_BY_KIND,
-    EnvSettings,
-    PolicySettings,
-    Settings,
-)
+from holdfast.config.registry import AGENTS, CELLS, POLICIES, WORLDS
+from holdfast.config.sections import plain_agents
+from holdfast.config.settings import Settings
 from holdfast.errors import SettingsError
+from holdfast.policies import GRID_AGENTS
 
 KEYS = describe_keys()
 PICKS = ("env.name", "policy.py_agent", "policy.agent")  # they choose which other keys there are
@@ -159,14 +153,16 @@ def _leaves(tree: dict, prefix: str = "") -> set[str]:
     return found
 
 
-def test_sections_are_listed_where_the_schema_unites_them():
-    """The tables words are looked up in, and the unions pydantic checks, are the same."""
+def test_each_kind_of_world_and_policy_is_chosen_by_its_word():
+    for section in WORLDS.values():
+        assert type(load_settings(context(f"env={section.word()}")).env) is section
+    for section in POLICIES.values():
+        assert type(load_settings(context(section.word())).policy) is section
 
-    def union(alias) -> set[type]:
-        return {typing.get_args(arm)[0] for arm in typing.get_args(typing.get_args(alias)[0])}
 
-    assert union(PolicySettings) == set(POLICIES_BY_KIND.values())
-    assert union(EnvSettings) == {*ENVS_BY_NAME.values(), *ENVS_BY_PREFIX.values()}
-    for kind, word in AGENT_WORDS.items():
-        chosen = load_settings([word.replace("FILE.py:CLASS", "./mine.py:Mine")]).policy
-        assert type(chosen) is POLICIES_BY_KIND[kind]
+def test_registries_find_what_ships_without_importing_it():
+    """Names are read from the source: every decorator is found, and each name leads to its class."""
+    for registry in (WORLDS, POLICIES, AGENTS, CELLS):
+        assert len(registry) == len(set(registry.values())) > 3
+    assert {cls.__name__ for cls in CELLS.values()} == {"LSTM", "GRU", "MinGRU", "Memoryless"}
+    assert set(plain_agents()) == set(GRID_AGENTS), "a grid agent exists in both families"

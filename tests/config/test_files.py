@@ -193,7 +193,7 @@ def test_missing_and_unreadable_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert "no such file" in refusal("settings=missing/file")
     assert "Did you mean quickstart" in refusal("settings=quikstart.yaml")
-    assert "cannot be read" in refusal(f"settings={tmp_path}/")
+    assert "Is a directory" in refusal(f"settings={tmp_path}/")
     (tmp_path / "closed.yaml").write_text("seed: 1")
     (tmp_path / "closed.yaml").chmod(0)
     if os.geteuid() != 0:  # root reads everything

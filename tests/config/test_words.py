@@ -5,15 +5,9 @@ from itertools import permutations
 import pytest
 
 from holdfast.config import load_settings
-from holdfast.config.settings import (
-    BoxPolicySettings,
-    CollectEnv,
-    GymEnv,
-    GymVectorEnv,
-    MemoryEnv,
-    PettingZooEnv,
-    PlainPolicySettings,
-)
+from holdfast.envs import CollectEnv, GymEnv, GymVectorEnv, MemoryEnv, PettingZooEnv
+from holdfast.policies.plain.box_settings import BoxPolicySettings
+from holdfast.policies.settings import PlainPolicySettings
 
 
 def test_the_seeds_command_line():

@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.config import load_settings
-from holdfast.config.settings import GRID_AGENTS
 from holdfast.config.values import parse_yaml
 from holdfast.envs import describe
 from holdfast.errors import SettingsError
-from holdfast.policies import ComponentPolicy, make_policy
+from holdfast.policies import GRID_AGENTS, ComponentPolicy, make_policy
 from holdfast.policies.components.component import BuildContext, Entry, Shape, WiringError
 from holdfast.policies.components.registry import COMPONENTS
-from holdfast.policies.registry import AGENTS
+from holdfast.policies.settings import GRAPHS
 from holdfast.policies.vocabulary import Vocabulary
 from support.policies import TOKENS, VECTOR
 
@@ -67,8 +66,8 @@ def kinds_in(cell):
 
 
 def test_the_page_shows_the_template():
-    assert (AGENTS.parent / "plain" / "example.py").read_text() in blocks("python")
-    assert (AGENTS / "example.yaml").read_text() in blocks("yaml")
+    assert (GRAPHS.parent / "plain" / "example.py").read_text() in blocks("python")
+    assert (GRAPHS / "example.yaml").read_text() in blocks("yaml")
 
 
 @pytest.mark.parametrize("text", blocks("yaml"), ids=lambda text: text.splitlines()[0][:20])
@@ -110,7 +109,7 @@ def test_sizes_of_the_agents():
 
 def test_the_page_shows_real_messages():
     """Each mistake in the template raises the message on the page."""
-    text = (AGENTS / "example.yaml").read_text()
+    text = (GRAPHS / "example.yaml").read_text()
     (shown,) = [block for block in blocks("text") if block.startswith("agent=./mine.yaml")]
     mistakes = [
         ("sources: [cnn2]", "sources: [cn2]"),

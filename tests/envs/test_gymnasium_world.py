@@ -6,8 +6,7 @@ import pytest
 from gymnasium import spaces
 from toy_play import actions_at, play
 
-from holdfast.config.settings import GymEnv
-from holdfast.envs import episode_seed, make_world
+from holdfast.envs import GymEnv, episode_seed, make_world
 from holdfast.envs.gymnasium_world import GymWorld
 from holdfast.errors import HoldfastError, NonFiniteError
 from holdfast.spec import BoxObs, DiscreteActions, DiscreteObs

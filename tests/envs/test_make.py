@@ -6,8 +6,8 @@ import sys
 import pytest
 from gymnasium import spaces
 
-from holdfast.config.settings import EnvSection, GymEnv, GymVectorEnv, PettingZooEnv
-from holdfast.envs import describe, make_world
+from holdfast.config.settings import EnvSection
+from holdfast.envs import GymEnv, GymVectorEnv, PettingZooEnv, describe, make_world
 from holdfast.errors import SettingsError
 from holdfast.spec import BoxActions, BoxObs, DiscreteActions, DiscreteObs, WorldSpec
 

@@ -5,8 +5,7 @@ import pytest
 from toy_masks import legal
 
 from holdfast.config import load_settings
-from holdfast.config.settings import GymEnv, GymVectorEnv, PettingZooEnv
-from holdfast.envs import World, describe, make_world
+from holdfast.envs import GymEnv, GymVectorEnv, PettingZooEnv, World, describe, make_world
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.spec import DiscreteActions, MultiDiscreteActions, WorldSpec
 

@@ -7,8 +7,7 @@ import pytest
 from mpe2 import simple_spread_v3
 from toy_play import play
 
-from holdfast.config.settings import PettingZooEnv
-from holdfast.envs import World, episode_seed, make_world
+from holdfast.envs import PettingZooEnv, World, episode_seed, make_world
 from holdfast.envs.pettingzoo_world import PettingZooWorld
 from holdfast.errors import HoldfastError
 

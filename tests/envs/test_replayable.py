@@ -5,8 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from holdfast.config.settings import GymEnv, GymVectorEnv
-from holdfast.envs import ReplayPoint, make_world, why_not_replayable, workers
+from holdfast.envs import GymEnv, GymVectorEnv, ReplayPoint, make_world, why_not_replayable, workers
 from holdfast.errors import HoldfastError
 
 TIMEOUT = 1.5

@@ -9,8 +9,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from toy_play import play
 
-from holdfast.config.settings import GymEnv, GymVectorEnv
-from holdfast.envs import make_world
+from holdfast.envs import GymEnv, GymVectorEnv, make_world
 from holdfast.envs.vector_world import VectorWorld
 from holdfast.errors import HoldfastError, NonFiniteError, SettingsError
 from holdfast.spec import BoxObs

@@ -15,8 +15,7 @@ import psutil
 import pytest
 from toy_processes import comes_true, gone, pids, run_parent, shared_files
 
-from holdfast.config.settings import GymEnv
-from holdfast.envs import make_world
+from holdfast.envs import GymEnv, make_world
 from holdfast.envs.worker_handle import Worker
 from holdfast.envs.workers import WorkerWorld
 from holdfast.errors import HoldfastError

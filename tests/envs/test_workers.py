@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy_play import play, same
 
-from holdfast.config.settings import EnvSection, GymEnv, MemoryEnv, PettingZooEnv
-from holdfast.envs import make_world
+from holdfast.config.settings import EnvSection
+from holdfast.envs import GymEnv, MemoryEnv, PettingZooEnv, make_world
 from holdfast.envs.worker_process import shared_buffers
 from holdfast.envs.workers import WorkerWorld, split
 from holdfast.errors import HoldfastError, NonFiniteError, SettingsError

@@ -4,11 +4,11 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from holdfast.config import load_settings
+from holdfast.config import load_settings, registry
 from holdfast.config.batches import plan_batches
-from holdfast.config.settings import GRID_AGENTS, TrainerSettings
+from holdfast.config.settings import TrainerSettings
 from holdfast.envs import describe
-from holdfast.policies import MettaAgent, shared_name
+from holdfast.policies import GRID_AGENTS, MettaAgent, shared_name
 from holdfast.ppo import Experience
 from holdfast.rollout import Collector
 from holdfast.spec import keys
@@ -19,7 +19,7 @@ from support.runs import figures
 from support.worlds import ScriptedWorld
 
 LIMIT = 1e-6
-CELLS = ("lstm", "gru", "mingru", "none")
+CELLS = tuple(registry.CELLS)
 
 
 def make_pair(name, core="lstm", spec=TOKENS, hidden=16):

@@ -6,8 +6,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from holdfast.config.settings import CollectEnv, GymEnv
-from holdfast.envs import describe
+from holdfast.envs import CollectEnv, GymEnv, describe
 from holdfast.evaluate import evaluate
 from holdfast.policies import BoxPolicy, Fast
 

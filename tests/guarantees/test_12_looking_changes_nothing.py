@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from holdfast.config.settings import GymEnv
-from holdfast.envs import describe
+from holdfast.envs import GymEnv, describe
 from holdfast.evaluate import evaluate
 from holdfast.policies import BoxPolicy
 from holdfast.rollout import score, state_after, value_of

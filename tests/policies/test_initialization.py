@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from holdfast.config import load_settings
-from holdfast.config.settings import GRID_AGENTS
 from holdfast.errors import SettingsError
-from holdfast.policies import ComponentPolicy, make_policy, shared_name
+from holdfast.policies import GRID_AGENTS, ComponentPolicy, make_policy, shared_name
 from holdfast.policies.initialization import initialize_like_seeds
 from holdfast.policies.registry import read_graph
 from support.policies import MASKED, TOKENS

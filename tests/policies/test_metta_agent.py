@@ -8,9 +8,8 @@ import torch
 from tensordict import TensorDict
 
 from holdfast.config import load_settings
-from holdfast.config.settings import GRID_AGENTS
 from holdfast.errors import SettingsError
-from holdfast.policies import ComponentPolicy, MettaAgent, Sampling, shared_name
+from holdfast.policies import GRID_AGENTS, ComponentPolicy, MettaAgent, Sampling, shared_name
 from holdfast.policies.actions import TypeAndArgument
 from holdfast.policies.registry import read_graph
 from holdfast.policies.vocabulary import Vocabulary

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import torch
 from tensordict import TensorDict
 
-from holdfast.config.settings import GRID_AGENTS
-from holdfast.policies import PY_AGENTS, BoxPolicy, ComponentPolicy, Policy
+from holdfast.config import registry
+from holdfast.policies import GRID_AGENTS, BoxPolicy, ComponentPolicy, Policy
 from holdfast.policies.registry import read_graph
 from holdfast.spec import (
     BoxActions,
@@ -47,7 +49,7 @@ def make(name: str, core: str = "lstm", layers: int = 2, seed: int = 0) -> Polic
     grid = {"hidden_size": 16, "num_layers": layers, "core": core}
     match name:
         case _ if name in GRID_AGENTS:
-            policy = PY_AGENTS[name](TOKENS, **grid)
+            policy = registry.AGENTS[name](TOKENS, **grid)
         case _ if name in GRAPHS:
             policy = ComponentPolicy(TOKENS, read_graph(name.removeprefix("agent=")), name, **grid)
         case "two-memories":
@@ -90,18 +92,13 @@ GRAPHS = tuple(f"agent={name}" for name in GRID_AGENTS)
 HAND_WRITTEN = ("new-lstm-policy", "new-lstm-policy-masked")
 AGENTS = (*GRID_AGENTS, *GRAPHS, "two-memories")
 EVERY_POLICY = (*AGENTS, "box", "box-symbols", "box-reals", "box-mixed", "box-masked", *HAND_WRITTEN)
-CELLS = ("lstm", "gru", "mingru")
+CELLS = tuple(name for name in registry.CELLS if name != "none")
+OTHER_CELLS = [name for name in CELLS if name != "lstm"]
 # The hand-written policies have a fixed cell; the others take any. Each cell is combined with every kind of encoder.
 EVERY_POLICY_AND_CELL = [(policy, "lstm") for policy in EVERY_POLICY]
-EVERY_POLICY_AND_CELL += [
-    (p, c) for p in ("fast", "agent=fast", "example", "box", "box-masked") for c in ("gru", "mingru")
-]
-EVERY_POLICY_AND_CELL += [
-    ("latent_attn_tiny", "gru"),
-    ("agent=latent_attn_small", "mingru"),
-    ("two-memories", "mingru"),
-]
-EVERY_POLICY_AND_CELL += [("box-symbols", "gru"), ("box-reals", "mingru"), ("box-mixed", "gru")]
+EVERY_POLICY_AND_CELL += [(p, c) for p in ("fast", "agent=fast", "example", "box", "box-masked") for c in OTHER_CELLS]
+FURTHER = ("latent_attn_tiny", "agent=latent_attn_small", "box-symbols", "two-memories", "box-mixed", "box-reals")
+EVERY_POLICY_AND_CELL += zip(FURTHER, cycle(OTHER_CELLS))
 
 
 def random_obs(spec: WorldSpec, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:

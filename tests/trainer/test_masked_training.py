@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from holdfast.config import load_settings
-from holdfast.config.settings import GymEnv
-from holdfast.envs import make_world
+from holdfast.envs import GymEnv, make_world
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.evaluate import evaluate_run
-from holdfast.policies import BoxPolicy, registry
+from holdfast.policies import BoxPolicy
 from holdfast.runs.folder import read_metrics
 from holdfast.trainer import train
 from support.runs import figures
@@ -86,13 +85,10 @@ def test_worlds_without_masks_are_refused_before_anything_exists(words, named, t
     assert not (tmp_path / "runs").exists()
 
 
-class Wants(BoxPolicy):
-    def get_agent_experience_spec(self):
-        return {**super().get_agent_experience_spec(), "last_teammate": ((2,), "float32")}
-
-
 def test_a_policy_that_wants_what_no_world_supplies_is_refused_before_anything_exists(tmp_path, monkeypatch):
-    monkeypatch.setitem(registry.PY_AGENTS, "box", Wants)
+    supplied = BoxPolicy.get_agent_experience_spec
+    wanted = {"last_teammate": ((2,), "float32")}
+    monkeypatch.setattr(BoxPolicy, "get_agent_experience_spec", lambda policy: {**supplied(policy), **wanted})
     with pytest.raises(HoldfastError, match=r"'last_teammate'.*\n.*env_obs, rewards, dones, truncateds, action_mask"):
         run(tmp_path / "runs", "wants")
     assert not (tmp_path / "runs").exists()

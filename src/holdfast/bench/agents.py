@@ -11,9 +11,8 @@ from torch import Tensor
 from holdfast.bench.first_version import FirstVersionFast
 from holdfast.bench.timing import time_in_turns
 from holdfast.config import load_settings
-from holdfast.config.settings import GRID_AGENTS, ArenaEnv
-from holdfast.envs import make_world
-from holdfast.policies import Fast, Policy, make_policy
+from holdfast.envs import ArenaEnv, make_world
+from holdfast.policies import GRID_AGENTS, Fast, Policy, make_policy
 from holdfast.rollout import score
 from holdfast.spec import WorldSpec, keys
 

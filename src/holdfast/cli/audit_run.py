@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.cli.runs import find_run
-from holdfast.config.settings import GRID_AGENTS
+from holdfast.config.sections import agent_names
 from holdfast.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def subject_of_run(target: str, words: Sequence[str], runs_dir: Path, py_agent: 
         folder = find_run(target, runs_dir)
     except SettingsError as error:
         _refuse_other_path(target)
-        if target not in (*GRID_AGENTS, "box"):
+        if target not in agent_names("py_agent"):
             raise
         raise SettingsError(f"{error}\nDid you mean py_agent={target}?") from None
     if words:

@@ -1,4 +1,4 @@
-"""How many steps, segments and updates a run is made of. Segments are whole, so the sizes have to fit."""
+"""Compute the number of steps, segments and updates of a run. Segments are never cut, so the sizes have to fit."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class BatchPlan:
 
 
 def plan_batches(trainer: TrainerSettings, num_slots: int) -> BatchPlan:
-    """Fit the sizes to the number of slots, or say which nearby sizes would fit."""
+    """The sizes for this number of slots; SettingsError with the nearest sizes that fit if they do not."""
     horizon = trainer.horizon
     rollout = num_slots * horizon
     batch_size = trainer.batch_size or rollout
     if batch_size % rollout:
         raise SettingsError(
             f"trainer.batch_size={batch_size}: needs a multiple of {rollout} ({num_slots} slots x horizon "
-            f"{horizon}): whole segments of every slot. Nearest: {_multiples(batch_size, rollout)}."
+            f"{horizon}). Nearest: {_multiples(batch_size, rollout)}."
         )
     problem = size_problem(trainer)
     if problem:
@@ -41,8 +41,8 @@ def plan_batches(trainer: TrainerSettings, num_slots: int) -> BatchPlan:
     ):
         if is_on and batch_size == rollout:
             raise SettingsError(
-                f"{key}: has no effect with one segment per slot, as nothing comes before it in the batch.\n"
-                f"Set trainer.batch_size={2 * rollout} or more, or leave it out."
+                f"{key}: has no effect with one segment per slot, because no segment precedes it in the batch.\n"
+                f"Set trainer.batch_size={2 * rollout} or more, or remove the key."
             )
     segments = batch_size // horizon
     if trainer.minibatch_size is None:
@@ -67,16 +67,15 @@ def plan_batches(trainer: TrainerSettings, num_slots: int) -> BatchPlan:
 
 
 def size_problem(trainer: TrainerSettings) -> tuple[str, str] | None:
-    """(key, message) of sizes that cannot fit whatever the number of slots."""
+    """(key, message) if the sizes do not fit for any number of slots."""
     horizon, batch, minibatch = trainer.horizon, trainer.batch_size, trainer.minibatch_size
     if batch is not None and batch % horizon:
         return "trainer.batch_size", (
-            f"trainer.batch_size={batch}: needs whole segments of every slot, a multiple of the number of slots x "
-            f"trainer.horizon={horizon}."
+            f"trainer.batch_size={batch}: needs a multiple of the number of slots x trainer.horizon={horizon}."
         )
     if minibatch is not None and minibatch % horizon:
         return "trainer.minibatch_size", (
-            f"trainer.minibatch_size={minibatch}: needs whole segments, a multiple of trainer.horizon={horizon}. "
+            f"trainer.minibatch_size={minibatch}: needs a multiple of trainer.horizon={horizon}. "
             f"Nearest: {_multiples(minibatch, horizon)}."
         )
     if batch is not None and minibatch is not None and batch % minibatch:
@@ -101,7 +100,7 @@ def _nearest_divisors(number: int, target: int) -> list[int]:
 
 
 def _nearest_divisor(number: int, target: float) -> int:
-    """Of two equally near, the larger: fewer, steadier gradient steps."""
+    """The divisor nearest to `target`; of two, the larger: fewer, steadier gradient steps."""
     return min(_divisors(number), key=lambda d: (abs(d - target), -d))
 
 

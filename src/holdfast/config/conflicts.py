@@ -1,4 +1,4 @@
-"""Settings that cannot work together, and settings that would do nothing: both refused, with the way out."""
+"""Refuse settings that contradict each other and settings without effect; each message says what to change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.config.settings import Settings
 
 @dataclass(frozen=True)
 class Needs:
-    """`keys` have an effect only while `holds`; `wanted` says so in words."""
+    """`keys` have an effect only if `holds(settings)`; `wanted` is that condition as text."""
 
     keys: tuple[str, ...]
     holds: Callable[[Settings], bool]
@@ -56,16 +56,16 @@ NEEDS = (
             "trainer.reset_memory_each_rollout",
         ),
         lambda s: s.policy.core != "none",
-        "a memory (policy.core=none has none)",
+        "memory (policy.core=none has none)",
     ),
 )
 
 
 def find_conflicts(settings: Settings, given: Collection[str] = ()) -> Iterator[tuple[str, str]]:
-    """(key, message) of everything that cannot work or would do nothing.
+    """(key, message) of every conflict.
 
-    A key that would do nothing is refused when a word gave it, or when it is not at its default: a complete
-    settings file (the config.yaml of a run) names every key, and is good to start another run from.
+    A key without effect is refused if a word sets it (`given`) or if its value is not the default. So a complete
+    settings file (the config.yaml of a run), which names every key, can be used to start another run.
     """
     keys = keys_of(type(settings.env), type(settings.policy))
 
@@ -75,23 +75,22 @@ def find_conflicts(settings: Settings, given: Collection[str] = ()) -> Iterator[
     for rule in NEEDS:
         for key in rule.keys if not rule.holds(settings) else ():
             if key in given or reduce(getattr, key.split("."), settings) != keys[key].default:
-                yield conflict(key, f"has no effect without {rule.wanted}. Add that, or leave it out.")
+                yield conflict(key, f"has no effect without {rule.wanted}. Add that or remove the key.")
 
     trainer, num_envs = settings.trainer, settings.env.num_envs
     if trainer.burn_in and trainer.start_states != "stored":
         yield conflict("trainer.burn_in", f"needs trainer.start_states=stored, not {trainer.start_states}.")
     if trainer.advantage == "vtrace" and trainer.update_epochs == 1:
-        reason = "has no effect in a single epoch, where nothing has moved. Set trainer.update_epochs to 2 or more."
+        reason = "has no effect in a single epoch. Set trainer.update_epochs to 2 or more."
         yield conflict("trainer.advantage", reason)
     if trainer.start_states == "refreshed" and trainer.update_epochs == 1:
         reason = "has no effect in a single epoch. Set trainer.update_epochs to 2 or more, or use stored."
         yield conflict("trainer.start_states", reason)
     if trainer.num_workers > num_envs:
-        yield conflict("trainer.num_workers", f"at most one per environment, and env.num_envs={num_envs}.")
+        yield conflict("trainer.num_workers", f"needs at most one worker per environment, and env.num_envs={num_envs}.")
     if settings.policy.weights and getattr(settings.policy, "init", "own") != "own":
-        yield conflict(
-            "policy.init", "has no effect with policy.weights, which replaces the initial weights. Drop one."
-        )
+        reason = "has no effect with policy.weights, which replaces the initial weights. Remove one of them."
+        yield conflict("policy.init", reason)
     sizes = size_problem(trainer)
     if sizes:
         yield sizes

@@ -1,29 +1,22 @@
-"""The schema as a list of keys: what each takes, its default, and which world or agent it belongs to."""
+"""The settings as a list of keys: what each accepts, its default, and which world or agent it belongs to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from holdfast.config.settings import (
-    AGENT_WORDS,
-    ENVS_BY_NAME,
-    ENVS_BY_PREFIX,
-    POLICIES_BY_KIND,
-    EnvSection,
-    PolicySection,
-    Section,
-    Settings,
-)
+from holdfast.config.registry import POLICIES, WORLDS, registered_names
+from holdfast.config.sections import EnvSection, OneOf, PolicySection, Section
+from holdfast.config.settings import Settings
 
 Kind = Literal["int", "float", "bool", "text", "choice", "list", "mapping"]
-
-ENVS_BY_KIND: dict[str, type[EnvSection]] = {**ENVS_BY_NAME, **ENVS_BY_PREFIX}
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -35,7 +28,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Key:
-    """One setting. `owner` is the word that brings it ("env=memory", "py_agent=box"); "" is always there."""
+    """One setting. `owner` is the word it needs ("env=memory", "py_agent=box"); "" for keys that always exist."""
 
     name: str
     kind: Kind
@@ -48,57 +41,66 @@ class Key:
     limits: Limits = Limits()
 
 
-def describe_keys(env: str | None = None, agent: str | None = None) -> list[Key]:
-    """Every key in the schema's order; `env` (memory, gym, ...) and `agent` (plain, box, ...) narrow it to one of each."""
-    envs = {env: ENVS_BY_KIND[env]} if env else ENVS_BY_KIND
-    policies = {agent: POLICIES_BY_KIND[agent]} if agent else POLICIES_BY_KIND
+def describe_keys(world: str | None = None, policy: str | None = None) -> list[Key]:
+    """Every key, in order; only those of one world ("memory", "gym:") or one kind of policy ("plain", "box") if given."""
+    worlds = [WORLDS[world]] if world else WORLDS.values()
+    policies = [POLICIES[policy]] if policy else POLICIES.values()
     return [
         *_walk(Settings, skip=("env", "policy")),
-        *(key for kind, section in envs.items() for key in _walk(section, "env.", f"env={env_word(kind)}")),
-        *(key for kind, section in policies.items() for key in _walk(section, "policy.", AGENT_WORDS[kind])),
+        *(key for section in worlds for key in _walk(section, "env.", f"env={section.word()}")),
+        *(key for section in policies for key in _walk(section, "policy.", section.word())),
     ]
 
 
-@cache
+def _cached(function: Callable[P, R]) -> Callable[P, R]:
+    """Cache results until something new is registered."""
+
+    @cache
+    def cached(_: tuple[tuple[str, ...], ...], *args: P.args, **kwargs: P.kwargs) -> R:
+        return function(*args, **kwargs)
+
+    @wraps(function)
+    def current(*args: P.args, **kwargs: P.kwargs) -> R:
+        return cached(registered_names(), *args, **kwargs)
+
+    return current
+
+
+@_cached
 def keys_by_name() -> dict[str, list[Key]]:
-    """Every key there is, in any world and any agent; several rows where several have one of that name."""
+    """Every key of any world and any agent; several entries where several of them have a key of that name."""
     found: dict[str, list[Key]] = {}
     for key in describe_keys():
         found.setdefault(key.name, []).append(key)
     return found
 
 
-@cache
+@_cached
 def groups() -> frozenset[str]:
-    """What stands before a dot in some key: trainer, trainer.schedule, env."""
+    """Prefixes of keys: trainer, trainer.schedule, env."""
     names = [name.split(".") for name in keys_by_name()]
     return frozenset(".".join(parts[:depth]) for parts in names for depth in range(1, len(parts)))
 
 
-@cache
+@_cached
 def mappings() -> tuple[str, ...]:
-    """Keys below which any key goes: env.kwargs."""
+    """Keys that accept any keys below them: env.kwargs."""
     return tuple(name for name, rows in keys_by_name().items() if rows[0].kind == "mapping")
 
 
-@cache
-def keys_of(env: type[EnvSection] | None, policy: type[PolicySection] | None) -> dict[str, Key]:
-    """The keys of one world and one agent by name. None: that section is not known yet and has no keys."""
+@_cached
+def keys_of(world: type[EnvSection] | None, policy: type[PolicySection] | None) -> dict[str, Key]:
+    """The keys of one world and one kind of policy by name. None: not known, so no keys in that section."""
     keys = list(_walk(Settings, skip=("env", "policy")))
-    if env is not None:
-        keys += _walk(env, "env.")
+    if world is not None:
+        keys += _walk(world, "env.")
     if policy is not None:
         keys += _walk(policy, "policy.")
     return {key.name: key for key in keys}
 
 
-def env_word(kind: str) -> str:
-    """How a world is written: memory, gym:NAME."""
-    return kind if kind in ENVS_BY_NAME else f"{kind}:{'MODULE' if kind == 'pettingzoo' else 'NAME'}"
-
-
 def _walk(section: type[Section], prefix: str = "", owner: str = "", skip: tuple[str, ...] = ()) -> Iterator[Key]:
-    # what picks the section comes first: `name` of a world, `agent` or `py_agent` of an agent
+    # first the key that chooses the section: `name` of a world, `agent` or `py_agent` of an agent
     fields = sorted(section.model_fields.items(), key=lambda item: item[0] not in ("name", "agent", "py_agent"))
     for name, field in fields:
         if name in skip:
@@ -115,8 +117,9 @@ def _key(name: str, field: FieldInfo, owner: str) -> Key:
     limits = _limits(metadata)
     choices: tuple[Any, ...] = ()
     kind: Kind
-    if get_origin(type_) is Literal:
-        kind, choices = "choice", get_args(type_)
+    one_of = next((item for item in metadata if isinstance(item, OneOf)), None)
+    if one_of or get_origin(type_) is Literal:
+        kind, choices = "choice", tuple(one_of.names()) if one_of else get_args(type_)
         allowed = str(choices[0]) if len(choices) == 1 else "one of " + ", ".join(map(str, choices))
     elif get_origin(type_) is list:
         kind = "list"
@@ -142,7 +145,7 @@ def _key(name: str, field: FieldInfo, owner: str) -> Key:
 
 
 def _plain(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any], bool]:
-    """Take Annotated and `| None` off a type: (type, what was annotated, whether None is allowed)."""
+    """Strip Annotated and `| None` from a type: (type, annotations, whether None is allowed)."""
     optional = False
     while True:
         if get_origin(annotation) is Annotated:
@@ -152,7 +155,7 @@ def _plain(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any], bool]:
         elif get_origin(annotation) in (Union, UnionType):
             annotation, *others = (arg for arg in get_args(annotation) if arg is not NoneType)
             if others:
-                raise TypeError(f"a setting has one type, not {annotation} and {others}")
+                raise TypeError(f"a setting has a single type, not {annotation} and {others}")
             optional = True
         else:
             return annotation, metadata, optional

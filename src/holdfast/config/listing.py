@@ -1,4 +1,4 @@
-"""The keys a user asks to see: all of them, one group, one world's, one agent's."""
+"""Select the keys that `holdfast settings` lists: all, one group, those of one world or one agent."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from dataclasses import replace
 from holdfast.config.describe import Key, describe_keys
 from holdfast.config.files import ready_names
 from holdfast.config.nearest import did_you_mean, unknown_agent, unknown_env
-from holdfast.config.settings import ENVS_BY_NAME, ENVS_BY_PREFIX, policy_kind
+from holdfast.config.registry import WORLDS
+from holdfast.config.sections import find_policy, find_world
 from holdfast.config.values import printable
 from holdfast.errors import SettingsError
 
 
 def list_keys(words: Sequence[str]) -> list[Key]:
-    """Keys that begin with a prefix, of a world (`env=gym:CartPole-v1`), of an agent (`py_agent=box`, `agent=fast`).
+    """Keys that start with a prefix, of one world (`env=gym:CartPole-v1`), of one agent (`py_agent=box`, `agent=fast`).
 
-    A key that several worlds or agents have alike is listed once.
+    A key that is the same in several worlds or agents is listed once.
     """
     prefix, env, agent = "", None, None
     for word in words:
@@ -24,25 +25,25 @@ def list_keys(words: Sequence[str]) -> list[Key]:
         if not equals:
             prefix = word.strip(". ")
         elif name == "env":
-            env = value if value in ENVS_BY_NAME else value.partition(":")[0]
-            if env not in (*ENVS_BY_NAME, *ENVS_BY_PREFIX):
+            env = find_world(value) or next((world for world in WORLDS if world.rstrip(":") == value.rstrip(":")), None)
+            if env is None:
                 raise SettingsError(f"{printable(word)}: {unknown_env(printable(value), ready_names())}")
         elif name in ("agent", "py_agent"):
-            agent = policy_kind(name, value)
+            agent = find_policy(name, value)
             if agent is None:
                 raise SettingsError(f"{printable(word)}: {unknown_agent(name, printable(value))}")
         else:
-            raise SettingsError(f"{printable(word)}: only env=..., py_agent=... and agent=... choose what is listed.")
+            raise SettingsError(f"{printable(word)}: is not a filter. Use env=..., py_agent=... or agent=....")
     keys = _merge(describe_keys(env, agent))
     found = [key for key in keys if key.name.startswith(prefix)]
     if not found:
         groups = {part for key in keys for part in (key.name, key.name.rpartition(".")[0], key.name.split(".")[0])}
-        raise SettingsError(f"no key begins with {printable(prefix)}.{did_you_mean(prefix, groups - {''})}")
+        raise SettingsError(f"no key starts with {printable(prefix)}.{did_you_mean(prefix, groups - {''})}")
     return found
 
 
 def _merge(keys: list[Key]) -> list[Key]:
-    """One row per key that is the same for several owners; no owner where it is the same for every agent."""
+    """Merge keys that are the same for several owners; no owner if the key is the same for all agents."""
     rows: dict[str, list[Key]] = {}
     for key in keys:
         rows.setdefault(repr(replace(key, owner="")), []).append(key)

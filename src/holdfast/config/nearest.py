@@ -1,4 +1,4 @@
-"""Messages for names that do not exist: what was meant, where it belongs, what there is."""
+"""Messages for unknown names: the nearest one, where a key belongs, what is available."""
 
 from __future__ import annotations
 
@@ -6,24 +6,26 @@ import re
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
-from holdfast.config.describe import ENVS_BY_KIND, Key, env_word, groups, keys_by_name
-from holdfast.config.settings import ENVS_BY_NAME, ENVS_BY_PREFIX, GRID_AGENTS
+from holdfast.config.describe import Key, groups, keys_by_name
+from holdfast.config.registry import WORLDS
+from holdfast.config.sections import agent_names
 
 
 def nearest(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The most similar candidate, upper and lower case ignored."""
     by_lower = {candidate.lower(): candidate for candidate in candidates}
     found = get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
     return by_lower[found[0]] if found else None
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """A sentence to append to a message; nothing when nothing is near."""
+    """A sentence to append to a message; empty if nothing is similar."""
     found = nearest(name, candidates)
     return f" Did you mean {found}?" if found else ""
 
 
 def unknown_key(name: str, known: Collection[str], env: str, agent: str) -> str:
-    """Why there is no key `name` with this world and agent (as the user wrote them)."""
+    """Message for a key that this world and agent (as the user wrote them) do not have."""
     everywhere = keys_by_name()
     if name in everywhere:
         here = env if name.startswith("env.") else agent
@@ -31,48 +33,52 @@ def unknown_key(name: str, known: Collection[str], env: str, agent: str) -> str:
     if name in groups():
         inside = [key for key in known if key.startswith(f"{name}.")]
         example = f", such as {inside[0]}" if inside else ""
-        return f"{name} is a group of keys: set one of them{example}."
+        return f"{name} is a group of keys. Set one of them{example}."
     meant = _meant(name, known) or _meant(name, everywhere) or _described(name, everywhere)
     if meant is None:
         group = name.rpartition(".")[0]
         group = f" {group}" if group in groups() else ""
-        return f"unknown key {name}. `holdfast settings{group}` lists the keys there are."
+        return f"unknown key {name}. `holdfast settings{group}` lists all keys."
     owner = "" if meant in known else f" It belongs to {_owners(everywhere[meant])}."
     return f"unknown key {name}. Did you mean {meant}?{owner}"
 
 
 def unknown_env(name: str, ready: Collection[str]) -> str:
-    worlds = "Worlds: " + ", ".join(env_word(kind) for kind in ENVS_BY_KIND) + "."
+    """Message for env=NAME where there is no such world. ready: names of ready-made settings files."""
+    words = {world: section.word() for world, section in WORLDS.items()}
+    worlds = f"Worlds: {', '.join(words.values())}."
     prefix, colon, rest = name.partition(":")
-    if colon and prefix in ENVS_BY_PREFIX:
-        return f"a name is missing after {prefix}:, write {env_word(prefix)}."
-    if colon and prefix in ENVS_BY_NAME:
-        return f"{prefix} takes no name. Did you mean {prefix}?\n{worlds}"
-    if colon:
-        found = nearest(prefix, ENVS_BY_PREFIX)
-        return f"no such world.{f' Did you mean {found}:{rest}?' if found else ''}\n{worlds}"
-    if re.fullmatch(r"[\w/.-]+-v\d+", name):
-        return f"no such world. Did you mean gym:{name}?\n{worlds}"
-    if name in ready:
-        return f"no such world. Did you mean settings={name}?\n{worlds}"
-    found = nearest(name, ENVS_BY_KIND)
-    return f"no such world.{f' Did you mean {env_word(found)}?' if found else ''}\n{worlds}"
+    hint = None
+    if colon and f"{prefix}:" in words:
+        return f"the name after {prefix}: is missing. Write {words[f'{prefix}:']}."
+    if colon and prefix in words:
+        hint = prefix
+    elif colon:
+        found = nearest(f"{prefix}:", (world for world in words if world.endswith(":")))
+        hint = f"{found}{rest}" if found else None
+    elif re.fullmatch(r"[\w/.-]+-v\d+", name):
+        hint = f"gym:{name}"
+    elif name in ready:
+        hint = f"settings={name}"
+    else:
+        found = nearest(name, (world.rstrip(":") for world in words))
+        hint = next((word for world, word in words.items() if world.rstrip(":") == found), None)
+    return f"no such world.{f' Did you mean {hint}?' if hint else ''}\n{worlds}"
 
 
 def unknown_agent(key: str, name: str) -> str:
-    """Why there is no such agent; key: agent or py_agent."""
-    own = "FILE.yaml" if key == "agent" else "FILE.py:CLASS"
-    known = GRID_AGENTS if key == "agent" else (*GRID_AGENTS, "box")
+    """Message for agent=NAME or py_agent=NAME where there is no such agent."""
+    file = "FILE.yaml" if key == "agent" else "FILE.py:CLASS"
     other = "py_agent" if key == "agent" else "agent"
-    of_the_other = ".py" in name if key == "agent" else name.endswith((".yaml", ".yml"))
-    hint = f" Did you mean {other}={name}?" if of_the_other else did_you_mean(name, known)
-    return f"no such agent.{hint}\nAgents: {', '.join(known)}, or {own} of your own."
+    is_other = ".py" in name if key == "agent" else name.endswith((".yaml", ".yml"))
+    hint = f" Did you mean {other}={name}?" if is_other else did_you_mean(name, agent_names(key))
+    return f"no such agent.{hint}\nAgents: {', '.join(agent_names(key))}, or your own {file}."
 
 
 def _meant(name: str, keys: Collection[str]) -> str | None:
-    """A key whose last part is this, or near it in the same group, or near it anywhere.
+    """A key with the same or a similar last part, first in the same group, then anywhere.
 
-    The parts are compared on their own: `trainer.` in front of two names would make any two look alike.
+    Only last parts are compared: with `trainer.` in front any two names would look similar.
     """
     group, _, last = name.rpartition(".")
     beside = [_last(key) for key in keys if key.rpartition(".")[0] == group]

@@ -1,32 +1,66 @@
-"""One value of one key: from the text of a word, or the data of a settings file, to what pydantic checks.
+"""Read one value of one key from the text of a word or the data of a settings file, for pydantic to check.
 
-A ValueError here carries only the reason; `load` adds the key, the value and what is allowed.
+A ValueError here holds only the reason; `load` adds the key, the value and what is allowed.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import yaml
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from holdfast.config.describe import Key
 
 MAX_DEPTH = 20
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml where PyYAML was built with it
 _NOTHING = ("none", "null", "~")
 _AS_SWITCH = {"true": "on", "yes": "on", "false": "off", "no": "off"}
 
 
+# libyaml where PyYAML was built with it
+_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SafeDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class SafeSettingsLoader(_SafeLoader):
+    """YAML 1.2 in the two points that matter here: 1e-3 is a number, a date is text. Duplicate keys are refused."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        seen = set()
+        for key, _ in node.value:
+            if key.tag == "tag:yaml.org,2002:str" and key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"found duplicate key {key.value}", problem_mark=key.start_mark)
+            seen.add(key.value if isinstance(key, yaml.ScalarNode) else None)
+        return super().construct_mapping(node, deep)
+
+
+class SafeSettingsDumper(_SafeDumper):
+    """Quotes what `SafeSettingsLoader` would not read back as text."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_FLOAT = re.compile(
+    r"[-+]?[0-9][0-9_]*\.[0-9_]*([eE][-+]?[0-9]+)?|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+|\.[0-9][0-9_]*([eE][-+][0-9]+)?"
+    r"|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+\.[0-9_]*|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+)
+SafeSettingsLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":float"))]
+    for first, resolvers in _SafeLoader.yaml_implicit_resolvers.items()
+}
+for _class in (SafeSettingsLoader, SafeSettingsDumper):
+    _class.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(f"^({_FLOAT.pattern})$"), list("-+0123456789."))
+
+
 def read_word(key: Key, text: str) -> Any:
-    """The value a word gives to a key. Lists and mappings are YAML, everything else is the text itself.
+    """The value a word gives to a key. Lists and mappings are parsed as YAML, everything else stays text.
 
     Plain YAML would read a run named 1e3 as a number, wandb=off as False, seed=010 as 8 and seed=1:30 as 90.
     """
     text = text.strip()
     if "${" in text:
-        raise ValueError("References such as ${...} are not resolved: write the value itself")
+        raise ValueError("References such as ${...} are not resolved; write the value itself")
     if key.optional and text.lower() in _NOTHING:
         return None
     if key.kind in ("list", "mapping"):
@@ -41,7 +75,7 @@ def read_word(key: Key, text: str) -> Any:
 
 
 def read_data(key: Key, value: Any) -> Any:
-    """The value a settings file gives to a key, already read as YAML."""
+    """The value a settings file gives to a key, already parsed as YAML."""
     if isinstance(value, bool) and key.kind != "bool":
         if "off" in key.choices:  # YAML reads a bare on or off as true or false
             return "on" if value else "off"
@@ -56,63 +90,61 @@ def read_data(key: Key, value: Any) -> Any:
 
 
 def read_any(text: str) -> Any:
-    """The value of a key the schema knows nothing about, such as env.kwargs.gravity."""
+    """The value of a key without a type, such as env.kwargs.gravity."""
     return None if text.strip() == "None" else parse_yaml(text)
 
 
 def parse_yaml(text: str) -> Any:
-    """A list, a mapping or a bare value as OmegaConf reads the value of a word."""
+    """A list, a mapping or a single value. Refuses duplicate keys, and whatever `check_yaml` refuses."""
     check_yaml(text)
     try:
-        tree: Any = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]), resolve=False)
-    except (yaml.YAMLError, OmegaConfBaseException) as error:
+        return yaml.load(text, Loader=SafeSettingsLoader)
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2024-13-45
         raise ValueError(explain_yaml(error)) from error
-    return tree["value"]
 
 
 def check_yaml(text: str) -> bool:
-    """Refuse what settings never need and a hostile file would use: references, aliases, tags, deep nests.
+    """Refuse references, aliases, tags and deep nesting, which settings never need. True if the text is a mapping.
 
-    True if the text is a mapping.
-    Looks at parser events, before anything is built: an alias bomb or a million nested lists cost nothing.
+    Checks parser events before anything is built, so an alias bomb or a million nested lists cost nothing.
     """
     depth, root = 0, None
     try:
-        for event in yaml.parse(text, Loader=_LOADER):
+        for event in yaml.parse(text, Loader=SafeSettingsLoader):
             root = root or (event if isinstance(event, yaml.NodeEvent) else None)
             where = f"Line {event.start_mark.line + 1}"
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_DEPTH:
                 raise ValueError(f"{where}: nested deeper than {MAX_DEPTH} levels")
             if isinstance(event, yaml.AliasEvent):
-                raise ValueError(f"{where}: aliases (*{event.anchor}) are not used in settings")
+                raise ValueError(f"{where}: aliases (*{event.anchor}) are not allowed in settings")
             tag = getattr(event, "tag", None)
             if tag not in (None, "!"):
-                raise ValueError(f"{where}: tags ({printable(tag)}) are not used in settings")
+                raise ValueError(f"{where}: tags ({printable(tag)}) are not allowed in settings")
             if isinstance(event, yaml.ScalarEvent) and "${" in event.value:
                 found = printable(event.value, 40)
-                raise ValueError(f"{where}: references such as {found} are not resolved: write the value itself")
+                raise ValueError(f"{where}: references such as {found} are not resolved; write the value itself")
     except yaml.YAMLError as error:
         raise ValueError(explain_yaml(error)) from error
     return isinstance(root, yaml.MappingStartEvent)
 
 
 def explain_yaml(error: Exception) -> str:
-    """One line out of PyYAML's many: "Line 3: found duplicate key lr"."""
+    """One line of PyYAML's message: "Line 3: found duplicate key lr"."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         return f"Line {error.problem_mark.line + 1}: {printable(error.problem or 'not YAML', 120)}"
     return printable(str(error).splitlines()[0], 120) if str(error) else "not YAML"
 
 
 def printable(text: str, length: int = 60) -> str:
-    """Text for an error message: one line, no control characters, not endless."""
+    """Text for an error message: one line, control characters escaped, at most `length` characters."""
     if not text.isprintable():
         text = text.encode("unicode_escape").decode("ascii")
     return text if len(text) <= length else text[: length - 3] + "..."
 
 
 def _whole(text: str) -> int | str:
-    """1e6 is a whole number to everybody but int(); what is not stays text, for the schema to refuse."""
+    """Accept 1e6 as a whole number; anything else stays text, which pydantic then refuses."""
     try:
         number = float(text)
     except ValueError:

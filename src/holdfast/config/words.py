@@ -1,4 +1,4 @@
-"""What the user gave, key by key: from key=value words, and from the tree of a settings file."""
+"""Split key=value words and settings files into single keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from holdfast.config.describe import groups, keys_by_name, mappings
 from holdfast.config.files import ready_names
 from holdfast.config.nearest import nearest
-from holdfast.config.settings import ENVS_BY_NAME, GRID_AGENTS
+from holdfast.config.registry import WORLDS
+from holdfast.config.sections import agent_names
 from holdfast.config.values import parse_yaml, printable
 
 SHORT = {"env": "env.name", "py_agent": "policy.py_agent", "agent": "policy.agent"}
@@ -17,12 +18,12 @@ SHORT = {"env": "env.name", "py_agent": "policy.py_agent", "agent": "policy.agen
 
 @dataclass(frozen=True)
 class Given:
-    """One key as somebody wrote it. `value` is the text of a word or the data of a file."""
+    """One key as the user wrote it. `value` is the text of a word or the data of a file."""
 
     key: str
     value: Any
     shown: str  # as typed, for messages
-    order: int  # place among the words; what a file gives comes before them
+    order: int  # position among the words; -1 for a key of a file
     file: str = ""  # the settings file it comes from; "" for a word
 
     @property
@@ -49,7 +50,7 @@ def split_words(words: Sequence[str]) -> tuple[list[Given], list[Problem]]:
             try:
                 tree = parse_yaml(text)
             except ValueError as error:
-                problems.append(Problem(order, key, f"{printable(word)}: not a mapping. {error}."))
+                problems.append(Problem(order, key, f"{printable(word)}: is not a mapping. {error}."))
                 continue
             given += [Given(g.key, g.value, g.shown, order) for g in flatten({key: tree}, "")]
         else:
@@ -58,30 +59,30 @@ def split_words(words: Sequence[str]) -> tuple[list[Given], list[Problem]]:
 
 
 def flatten(tree: Mapping[Any, Any], file: str, prefix: str = "") -> Iterator[Given]:
-    """A tree as full keys: {trainer: {lr: 1}} gives trainer.lr; what lies below env.kwargs is its value."""
+    """Full keys of a nested mapping: {trainer: {lr: 1}} gives trainer.lr. A mapping below env.kwargs is its value."""
     for name, value in tree.items():
         key = f"{prefix}{name}"
         if isinstance(value, Mapping) and key not in mappings():
             yield from flatten(value, file, f"{key}.")
-        elif value is not None or key not in groups():  # a group with everything commented out gives nothing
+        elif value is not None or key not in groups():  # a group with all keys commented out is empty
             yield Given(SHORT.get(key, key), value, printable(f"{key}={value}", 100), -1, file)
 
 
 def given_twice(given: Sequence[Given]) -> list[Problem]:
-    """The same key with two values, also where one holds the other (env.kwargs and env.kwargs.gravity)."""
+    """Problems: one key with two values, or a key and one below it (env.kwargs and env.kwargs.gravity)."""
     problems = []
     for i, second in enumerate(given):
         for first in given[:i]:
             same = first.key == second.key and first.value != second.value
             inside = first.key.startswith(f"{second.key}.") or second.key.startswith(f"{first.key}.")
             if same or inside:
-                message = f"{first.shown} and {second.source}: the same key twice. Keep one."
+                message = f"{first.shown} and {second.source}: the same key twice. Remove one."
                 problems.append(Problem(second.order, second.key, message))
     return problems
 
 
 def _key_of_option(option: str) -> str:
-    """The key that --total-timesteps means."""
+    """The key for an option: trainer.total_timesteps for --total-timesteps."""
     name = option.lstrip("-").replace("-", "_")
     keys = [*keys_by_name(), *SHORT]
     ends_so = [key for key in keys if name == key.rpartition(".")[2]]
@@ -90,13 +91,13 @@ def _key_of_option(option: str) -> str:
 
 def _not_a_setting(key: str, text: str) -> str:
     if not key:
-        return "a key is missing. Write key=value, such as trainer.lr=1e-3."
+        return "the key is missing. Write key=value, such as trainer.lr=1e-3."
     if key.startswith("-"):
-        return f"settings have no dashes. Write {_key_of_option(key)}={printable(text) or 'value'}."
+        return f"settings are written without dashes. Write {_key_of_option(key)}={printable(text) or 'value'}."
     hints = {
         **{name: f"settings={name}" for name in ready_names()},
-        **{name: f"env={name}" for name in ENVS_BY_NAME},
-        **{name: f"py_agent={name}" for name in (*GRID_AGENTS, "box")},
+        **{name: f"env={name}" for name in WORLDS if ":" not in name},
+        **{name: f"py_agent={name}" for name in agent_names("py_agent")},
         **{name: f"{name}=..." for name in keys_by_name()},
         **{short: f"{short}=..." for short in (*SHORT, "settings")},
     }

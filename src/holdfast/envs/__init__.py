@@ -1,11 +1,28 @@
-"""Worlds as slots: Gymnasium, PettingZoo and MettaGrid behind one contract, in one process or many."""
+"""Worlds as slots: Gymnasium, PettingZoo and MettaGrid with one interface, in one process or many."""
 
-from holdfast.envs.make import describe, make_world
-from holdfast.envs.replayable import why_not_replayable
-from holdfast.envs.world import Buffers, ReplayError, ReplayPoint, World, episode_seed
+from typing import TYPE_CHECKING
+
+from holdfast.config.registry import lazy_exports
+
+if TYPE_CHECKING:
+    from holdfast.envs.make import describe, make_world
+    from holdfast.envs.replayable import why_not_replayable
+    from holdfast.envs.world import Buffers, ReplayError, ReplayPoint, World, episode_seed
+    from holdfast.envs.worlds.arena import ArenaEnv
+    from holdfast.envs.worlds.collect import CollectEnv
+    from holdfast.envs.worlds.gym import GymEnv
+    from holdfast.envs.worlds.gymvec import GymVectorEnv
+    from holdfast.envs.worlds.memory import MemoryEnv
+    from holdfast.envs.worlds.pettingzoo import PettingZooEnv
 
 __all__ = [
+    "ArenaEnv",
     "Buffers",
+    "CollectEnv",
+    "GymEnv",
+    "GymVectorEnv",
+    "MemoryEnv",
+    "PettingZooEnv",
     "ReplayError",
     "ReplayPoint",
     "World",
@@ -14,3 +31,18 @@ __all__ = [
     "make_world",
     "why_not_replayable",
 ]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "make": ("describe", "make_world"),
+        "replayable": ("why_not_replayable",),
+        "world": ("Buffers", "ReplayError", "ReplayPoint", "World", "episode_seed"),
+        "worlds.arena": ("ArenaEnv",),
+        "worlds.collect": ("CollectEnv",),
+        "worlds.gym": ("GymEnv",),
+        "worlds.gymvec": ("GymVectorEnv",),
+        "worlds.memory": ("MemoryEnv",),
+        "worlds.pettingzoo": ("PettingZooEnv",),
+    },
+)

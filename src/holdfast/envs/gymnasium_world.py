@@ -8,11 +8,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from holdfast.config.settings import GymEnv
 from holdfast.envs.failures import BadValue, describe_error, environment_error
 from holdfast.envs.masks import MaskReader, refused_mask, with_masks
 from holdfast.envs.spaces import action_writer, obs_reader
 from holdfast.envs.world import Buffers, World
+from holdfast.envs.worlds.gym import GymEnv
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.spec import WorldSpec
 

@@ -1,20 +1,12 @@
-"""From the settings of a world to the world."""
+"""Build the world that the settings describe."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.config.settings import (
-    ArenaEnv,
-    CollectEnv,
-    EnvSection,
-    GymEnv,
-    GymVectorEnv,
-    MemoryEnv,
-    PettingZooEnv,
-    TrainerSettings,
-)
-from holdfast.envs.world import Buffers, World
+from holdfast.config.sections import EnvSection
+from holdfast.config.settings import TrainerSettings
+from holdfast.envs.world import World
 from holdfast.errors import SettingsError
 from holdfast.spec import WorldSpec
 
@@ -30,18 +22,18 @@ def make_world(
     worker_failures: int = DEFAULTS.worker_failures,
     on_failure: Callable[[str], None] | None = None,
 ) -> World:
-    """The environments `env_ids` (all of env.num_envs if None), here or spread over worker processes.
+    """The environments `env_ids` (all of env.num_envs if None), in this process or spread over worker processes.
 
-    A worker's failures that are survived are told to `on_failure` (stderr if None).
+    on_failure is called with a message whenever a worker failed and was restarted (None: print to stderr).
     """
     env_ids = range(settings.num_envs) if env_ids is None else env_ids
     if num_workers == 0:
-        return build(settings, env_ids)
-    if isinstance(settings, GymVectorEnv):
+        return settings.build(env_ids)
+    if settings.single_generator:
         raise SettingsError(
-            f"trainer.num_workers={num_workers} with env={settings.name}: a vector environment draws its "
-            "episodes from one generator,\nso results would depend on the number of workers. "
-            f"Use trainer.num_workers=0, or env=gym:{settings.name.removeprefix('gymvec:')}."
+            f"trainer.num_workers={num_workers} with env={settings.name}: all its environments share one random "
+            "generator,\nso results would depend on the number of workers. "
+            f"Use trainer.num_workers=0, or env=gym:{settings.name.partition(':')[2]}."
         )
     from holdfast.envs.workers import WorkerWorld
 
@@ -50,41 +42,6 @@ def make_world(
     )
 
 
-def build(settings: EnvSection, env_ids: range, buffers: Buffers | None = None) -> World:
-    """A world in this process that writes into `buffers` (its own if None)."""
-    if isinstance(settings, GymEnv):
-        from holdfast.envs.gymnasium_world import GymWorld
-
-        return GymWorld(settings, env_ids, buffers)
-    if isinstance(settings, PettingZooEnv):
-        from holdfast.envs.pettingzoo_world import PettingZooWorld
-
-        return PettingZooWorld(settings, env_ids, buffers)
-    if isinstance(settings, GymVectorEnv):
-        from holdfast.envs.vector_world import make_vector_world
-
-        return make_vector_world(settings, env_ids)
-    assert isinstance(settings, MemoryEnv | CollectEnv | ArenaEnv)
-    from holdfast.envs.mettagrid import MettaGridWorld
-
-    return MettaGridWorld(settings, env_ids, buffers)
-
-
 def describe(settings: EnvSection) -> WorldSpec:
-    """What a policy may know about the world; SettingsError when there is none or it is not supported."""
-    if isinstance(settings, GymEnv):
-        from holdfast.envs.gymnasium_world import describe_gym
-
-        return describe_gym(settings)
-    if isinstance(settings, PettingZooEnv):
-        from holdfast.envs.pettingzoo_world import describe_pettingzoo
-
-        return describe_pettingzoo(settings)
-    if isinstance(settings, GymVectorEnv):
-        from holdfast.envs.vector_world import describe_vector
-
-        return describe_vector(settings)
-    assert isinstance(settings, MemoryEnv | CollectEnv | ArenaEnv)
-    from holdfast.envs.mettagrid import describe as describe_mettagrid
-
-    return describe_mettagrid(settings)
+    """What a policy may know about the world; SettingsError if it does not exist or is not supported."""
+    return settings.describe()

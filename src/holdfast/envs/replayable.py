@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from holdfast.config.settings import EnvSettings, GymVectorEnv
+from holdfast.config.sections import EnvSection
 from holdfast.envs.make import make_world
 from holdfast.envs.world import ReplayPoint, World
 from holdfast.errors import HoldfastError
@@ -13,15 +13,15 @@ from holdfast.spec import ActionSpec, BoxActions, DiscreteActions
 STEPS = 20
 
 
-def why_not_replayable(settings: EnvSettings, in_a_worker: bool, worker_timeout: float) -> str | None:
+def why_not_replayable(settings: EnvSection, in_a_worker: bool, worker_timeout: float) -> str | None:
     """The reason in one line, or None. Plays a few steps of one environment, twice: once with an episode before them.
 
     in_a_worker: where a step that never returns, or takes its process with it, harms nobody.
     """
-    if isinstance(settings, GymVectorEnv):
-        return f"{settings.name}: a vector environment draws its episodes from one generator, so they cannot be lived again."
-    if not settings.name.partition(":")[1]:
-        return None  # ours
+    if settings.single_generator:
+        return f"{settings.name}: all environments share one random generator, so an episode cannot be replayed."
+    if settings.known_deterministic:
+        return None
 
     def one() -> World:
         return make_world(settings, int(in_a_worker), range(1), worker_timeout=worker_timeout, worker_failures=0)

@@ -9,19 +9,13 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from holdfast.config.settings import GymVectorEnv
 from holdfast.envs.failures import BadValue, environment_error, numbered
 from holdfast.envs.gymnasium_world import cannot_make
 from holdfast.envs.spaces import action_writer, obs_reader
 from holdfast.envs.world import ReplayError, ReplayPoint, World, episode_seed
+from holdfast.envs.worlds.gymvec import GymVectorEnv
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.spec import WorldSpec
-
-
-def describe_vector(settings: GymVectorEnv) -> WorldSpec:
-    """What policies may know, from a batch of one that is closed again."""
-    with make_vector_world(settings, range(1)) as world:
-        return world.world_spec
 
 
 def make_vector_world(settings: GymVectorEnv, env_ids: range) -> VectorWorld:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.config.settings import EnvSection
+from holdfast.config.sections import EnvSection
 from holdfast.envs.failures import describe_error, numbered
 from holdfast.envs.worker_process import ALIVE, DONE, ERRORS, SIGNALS, serve
 from holdfast.envs.world import ReplayPoint

@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.config.settings import EnvSection
+from holdfast.config.sections import EnvSection
 from holdfast.envs.failures import describe_error, last_lines
-from holdfast.envs.make import build
 from holdfast.envs.world import Buffers, ReplayError, ReplayPoint, World
 from holdfast.errors import HoldfastError, NonFiniteError, SettingsError
 from holdfast.spec import WorldSpec
@@ -60,7 +59,7 @@ def serve(
     buffers = shared_buffers(memory, spec, len(all_ids) * spec.agents_per_env, rows)
     with contextlib.suppress(BrokenPipeError):  # the parent closed the world in the middle of a step
         try:
-            with build(settings, env_ids, buffers) as world:
+            with settings.build(env_ids, buffers) as world:
                 _obey(commands, answers.fileno(), world, point)
         except BrokenPipeError:
             raise

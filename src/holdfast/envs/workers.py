@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.config.settings import EnvSection
+from holdfast.config.sections import EnvSection
 from holdfast.envs.failures import numbered
 from holdfast.envs.make import describe
 from holdfast.envs.worker_handle import FAILING_SECONDS, Failure, Worker, spawn, stop_workers

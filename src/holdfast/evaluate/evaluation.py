@@ -15,10 +15,10 @@ from tensordict import TensorDict
 
 from holdfast.checkpoint import CheckpointError, best_checkpoint, load_checkpoint, newest_checkpoint
 from holdfast.config import load_run_settings
-from holdfast.config.settings import EnvSettings, OwnPolicySettings, Settings
+from holdfast.config.settings import EnvSection, Settings
 from holdfast.envs import describe, make_world
 from holdfast.errors import HoldfastError, SettingsError
-from holdfast.policies import MettaAgent, Policy, Sampling
+from holdfast.policies import MettaAgent, OwnPolicySettings, Policy, Sampling
 from holdfast.rollout import Episode, EpisodeTracker, arrivals, first_arrivals
 from holdfast.runs.files import fitting
 from holdfast.spec import WorldSpec, keys
@@ -47,7 +47,7 @@ def evaluate_run(
     seed: int = 1_000_000,
     checkpoint: str | None = None,
     max_steps: int = LONGEST_EPISODE,
-    env: EnvSettings | None = None,
+    env: EnvSection | None = None,
     py_agent: str | None = None,
     on_damaged: Callable[[CheckpointError], None] | None = None,
     on_new_names: Callable[[list[str]], None] | None = None,
@@ -103,7 +103,7 @@ def load_agent(
 @torch.no_grad()
 def evaluate(
     policy: Policy,
-    env: EnvSettings,
+    env: EnvSection,
     episodes: int,
     seed: int,
     greedy: bool = True,

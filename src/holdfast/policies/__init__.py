@@ -1,23 +1,45 @@
 """Policies: one contract, two families, and the parts they share."""
 
-from holdfast.policies.actions import Sampling
-from holdfast.policies.components import ComponentPolicy
-from holdfast.policies.lstm_wrapper import LSTMWrapper
-from holdfast.policies.metta_agent import MettaAgent, shared_name
-from holdfast.policies.plain.box import BoxPolicy
-from holdfast.policies.plain.fast import Fast
-from holdfast.policies.policy import Policy
-from holdfast.policies.registry import PY_AGENTS, make_policy
+from typing import TYPE_CHECKING
+
+from holdfast.config.registry import lazy_exports
+
+if TYPE_CHECKING:
+    from holdfast.policies.actions import Sampling
+    from holdfast.policies.components import ComponentPolicy
+    from holdfast.policies.lstm_wrapper import LSTMWrapper
+    from holdfast.policies.metta_agent import MettaAgent, shared_name
+    from holdfast.policies.plain.box import BoxPolicy
+    from holdfast.policies.plain.fast import Fast
+    from holdfast.policies.policy import Policy
+    from holdfast.policies.registry import make_policy
+    from holdfast.policies.settings import GRID_AGENTS, OwnPolicySettings
 
 __all__ = [
-    "PY_AGENTS",
+    "GRID_AGENTS",
     "BoxPolicy",
     "ComponentPolicy",
     "Fast",
     "LSTMWrapper",
     "MettaAgent",
+    "OwnPolicySettings",
     "Policy",
     "Sampling",
     "make_policy",
     "shared_name",
 ]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "actions": ("Sampling",),
+        "components": ("ComponentPolicy",),
+        "lstm_wrapper": ("LSTMWrapper",),
+        "metta_agent": ("MettaAgent", "shared_name"),
+        "plain.box": ("BoxPolicy",),
+        "plain.fast": ("Fast",),
+        "policy": ("Policy",),
+        "registry": ("make_policy",),
+        "settings": ("GRID_AGENTS", "OwnPolicySettings"),
+    },
+)

@@ -8,11 +8,12 @@ from typing import Any
 from tensordict import TensorDictBase
 from torch import Tensor, nn
 
-from holdfast.config.settings import ComponentPolicySettings, PolicySection
+from holdfast.config.sections import PolicySection
 from holdfast.errors import SettingsError
 from holdfast.policies.components.graph import read_entries
 from holdfast.policies.policy import Policy
 from holdfast.policies.registry import make_policy, read_graph
+from holdfast.policies.settings import ComponentPolicySettings
 from holdfast.policies.vocabulary import Vocabulary
 from holdfast.recurrence import State
 from holdfast.spec import WorldSpec

@@ -8,6 +8,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from holdfast.config.registry import CELLS
+
 State = tuple[Tensor, ...]
 
 
@@ -62,6 +64,7 @@ def as_mask(first: Tensor) -> Tensor:
     return first if first.dtype == torch.bool else first != 0
 
 
+@CELLS.register("none")
 class Memoryless(Core):
     """num_layers x (Linear, tanh), as a control: the same interface without memory. Its state is ()."""
 

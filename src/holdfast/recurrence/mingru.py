@@ -6,10 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from holdfast.config.registry import CELLS
 from holdfast.recurrence.core import Core, State
 from holdfast.recurrence.scan import scan
 
 
+@CELLS.register("mingru")
 class MinGRU(Core):
     """h_t = (1 - z_t) * h_{t-1} + z_t * n_t per layer, with n and the logits of z linear in x. State (h,)."""
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from holdfast.config.registry import CELLS
 from holdfast.recurrence import fused, gru_cpu
 from holdfast.recurrence.core import Core, State
 
@@ -67,6 +68,7 @@ class Recurrent(Core):
         return fused.unroll(self.cell, x, state, first, self.weights())
 
 
+@CELLS.register("lstm")
 class LSTM(Recurrent):
     """State (h, c). Forget gates start open (bias 1), so that a new cell remembers; other biases are 0."""
 
@@ -80,6 +82,7 @@ class LSTM(Recurrent):
                 nn.init.ones_(parameter.data[self.hidden_size : 2 * self.hidden_size])
 
 
+@CELLS.register("gru")
 class GRU(Recurrent):
     """State (h,)."""
 

@@ -11,9 +11,9 @@ from tensordict import TensorDict
 from holdfast.audit import UnusableError, audit, failures_in_words, subject_of
 from holdfast.audit.likeness import in_words
 from holdfast.checkpoint import load_checkpoint, newest_checkpoint
-from holdfast.config.settings import OwnPolicySettings, Settings
+from holdfast.config.settings import Settings
 from holdfast.errors import SettingsError
-from holdfast.policies import MettaAgent, Policy, Sampling
+from holdfast.policies import MettaAgent, OwnPolicySettings, Policy, Sampling
 from holdfast.runs.files import fitting
 from holdfast.runs.folder import runs_folder
 from holdfast.spec import WorldSpec, keys

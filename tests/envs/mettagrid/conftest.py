@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.config.settings import ArenaEnv, CollectEnv, MemoryEnv
+from holdfast.envs import ArenaEnv, CollectEnv, MemoryEnv
 
 if find_spec("mettagrid") is None:  # it has wheels for Python 3.11 and 3.12 only
     collect_ignore_glob = ["test_*.py"]
@@ -18,10 +18,10 @@ else:
     from mettagrid.map_builder.ascii import AsciiMapBuilder
     from mettagrid.simulator import Simulation, Simulator
 
-    from holdfast.envs.mettagrid import MettaGridWorld
-    from holdfast.envs.mettagrid.games import MettaGridSettings, make_game
+    from holdfast.envs.mettagrid.adapter import MettaGridWorld
+    from holdfast.envs.mettagrid.game import MettaGridEnv
 
-SMALL: dict[str, MettaGridSettings] = {
+SMALL: dict[str, MettaGridEnv] = {
     "memory": MemoryEnv(rooms=3),
     "collect": CollectEnv(max_steps=11),
     "arena": ArenaEnv(agents=5, size=10, mines=4, generators=3, altars=3, max_steps=40, desync=False),
@@ -41,16 +41,16 @@ SYMBOLS = {
 
 
 @pytest.fixture(params=SMALL)
-def settings(request: pytest.FixtureRequest) -> MettaGridSettings:
+def settings(request: pytest.FixtureRequest) -> MettaGridEnv:
     return SMALL[request.param]
 
 
 @pytest.fixture
-def simulate() -> Callable[[MettaGridSettings, int], Simulation]:
+def simulate() -> Callable[[MettaGridEnv, int], Simulation]:
     """Builds an episode with MettaGrid's own front door: its configuration converted anew, its own arrays."""
 
-    def build(settings: MettaGridSettings, seed: int) -> Simulation:
-        game = make_game(settings)
+    def build(settings: MettaGridEnv, seed: int) -> Simulation:
+        game = settings.game()
         symbol = {name: char for char, name in SYMBOLS.items()}
         game.config.map_builder = AsciiMapBuilder.Config(
             map_data=[[symbol[cell] for cell in row] for row in game.map(seed)], char_to_map_name=SYMBOLS
@@ -64,7 +64,7 @@ def simulate() -> Callable[[MettaGridSettings, int], Simulation]:
 def random_returns() -> Callable[..., np.ndarray]:
     """Returns of whole episodes under random actions."""
 
-    def play(settings: MettaGridSettings, num_envs: int, num_steps: int) -> np.ndarray:
+    def play(settings: MettaGridEnv, num_envs: int, num_steps: int) -> np.ndarray:
         world = MettaGridWorld(settings, range(num_envs))
         rng = np.random.default_rng(0)
         world.reset(seed=5)

@@ -1,5 +1,6 @@
 """The world contract, held by many simulations in one set of arrays."""
 
+import importlib
 import logging
 import subprocess
 import sys
@@ -10,8 +11,9 @@ import numpy as np
 import psutil
 import pytest
 
-from holdfast.config.settings import ArenaEnv, CollectEnv, MemoryEnv
-from holdfast.envs.mettagrid import MettaGridWorld, describe
+from holdfast.envs import ArenaEnv, CollectEnv, MemoryEnv, describe
+from holdfast.envs.mettagrid import api
+from holdfast.envs.mettagrid.adapter import MettaGridWorld
 from holdfast.envs.world import Buffers, episode_seed
 from holdfast.errors import HoldfastError
 
@@ -198,9 +200,11 @@ def test_importing_leaves_logging_alone_and_envs_does_not_import_mettagrid():
     script = """
         import logging, sys
         import holdfast.envs
+        from holdfast.config import load_settings
+        load_settings([])
         assert not any(name.split(".")[0] == "mettagrid" for name in sys.modules)
         logging.getLogger().setLevel(logging.ERROR)
-        import holdfast.envs.mettagrid
+        import holdfast.envs.mettagrid.api
         root = logging.getLogger()
         assert root.level == logging.ERROR and root.handlers == [], (root.level, root.handlers)
         assert "torch" not in sys.modules
@@ -215,7 +219,7 @@ def test_without_mettagrid_one_line_says_so():
         sys.modules["mettagrid"] = None
         from holdfast.errors import SettingsError
         try:
-            import holdfast.envs.mettagrid
+            import holdfast.envs.mettagrid.api
         except SettingsError as error:
             print(error)
     """
@@ -226,9 +230,7 @@ def test_without_mettagrid_one_line_says_so():
 
 
 def test_root_level_is_restored_in_this_process_too():
-    from holdfast.envs.mettagrid.quiet import import_mettagrid
-
     root = logging.getLogger()
     before = root.level, root.handlers[:]
-    import_mettagrid()
+    importlib.reload(api)
     assert (root.level, root.handlers[:]) == before

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from holdfast.config.settings import ArenaEnv, CollectEnv
-from holdfast.envs.mettagrid import MettaGridWorld, describe
-from holdfast.envs.mettagrid.games import make_game
+from holdfast.envs import ArenaEnv, CollectEnv, describe
+from holdfast.envs.mettagrid.adapter import MettaGridWorld
 from holdfast.envs.mettagrid.maps import most_in_view, sight
 from holdfast.errors import SettingsError
 
@@ -77,9 +76,9 @@ def test_a_full_map_fits():
 
 def test_maps_follow_from_the_seed_and_hold_everything():
     for settings in (CollectEnv(), ArenaEnv()):
-        game = make_game(settings)
+        game = settings.game()
         cells = game.map(3)
-        assert cells == make_game(settings).map(3) != game.map(4)
+        assert cells == settings.game().map(3) != game.map(4)
         flat = [cell for row in cells for cell in row]
         assert flat.count("agent.agent") == settings.agents
         assert flat.count("mine") == settings.mines
@@ -89,7 +88,7 @@ def test_maps_follow_from_the_seed_and_hold_everything():
 
 
 def test_things_may_stand_anywhere_inside():
-    game = make_game(CollectEnv())
+    game = CollectEnv().game()
     for thing in ("mine", "agent.agent"):
         times = sum((np.array(game.map(seed)) == thing).astype(int) for seed in range(200))
         assert (times[1:-1, 1:-1] > 0).all(), thing

@@ -11,9 +11,9 @@ from mettagrid.config.mettagrid_c_config import convert_to_cpp_game_config
 from mettagrid.config.mettagrid_config import MettaGridConfig
 from mettagrid.mettagrid_c import MettaGrid
 
-from holdfast.config.settings import ArenaEnv, CollectEnv, MemoryEnv
-from holdfast.envs.mettagrid import MettaGridWorld, describe
-from holdfast.envs.mettagrid.games import describe_game, make_game
+from holdfast.envs import ArenaEnv, CollectEnv, MemoryEnv, describe
+from holdfast.envs.mettagrid.adapter import MettaGridWorld
+from holdfast.envs.mettagrid.layout import describe_game
 from holdfast.errors import HoldfastError
 from holdfast.spec import WorldSpec
 
@@ -27,8 +27,8 @@ NUM_STEPS = 100
 ALONE = """
     import hashlib, sys
     import numpy as np
-    from holdfast.config.settings import ArenaEnv, CollectEnv, MemoryEnv
-    from holdfast.envs.mettagrid import MettaGridWorld
+    from holdfast.envs import ArenaEnv, CollectEnv, MemoryEnv
+    from holdfast.envs.mettagrid.adapter import MettaGridWorld
 
     world = MettaGridWorld({settings!r}, range(2))
     digest = hashlib.sha256(world.reset(seed=1)[0].tobytes())
@@ -42,7 +42,7 @@ ALONE = """
 
 def build_foreign_game():
     """A simulation with other resources and tags, and the features whose ids C++ keeps per process."""
-    game = make_game(CollectEnv()).config
+    game = CollectEnv().game().config
     game.resource_names = ["stone", "heart"]
     game.tags = []
     game.obs.global_obs.last_action_move = True
@@ -82,13 +82,13 @@ def test_all_games_have_one_layout():
     specs = [describe(settings) for settings in SETTINGS.values()]
     assert len({spec.obs.features for spec in specs}) == 1
     assert len({spec.actions for spec in specs}) == 1
-    tags = {tuple(make_game(settings).config.id_map().tag_names()) for settings in SETTINGS.values()}
+    tags = {tuple(settings.game().config.id_map().tag_names()) for settings in SETTINGS.values()}
     assert tags == {tuple(f"type:{name}" for name in ("agent", "altar", "cue", "door", "generator", "mine", "wall"))}
 
 
 @pytest.mark.parametrize("change", ["last_action_move", "resource"])
 def test_another_layout_is_refused(change):
-    game = make_game(CollectEnv())
+    game = CollectEnv().game()
     if change == "resource":
         game.config.resource_names.insert(0, "stone")
     else:
@@ -147,5 +147,5 @@ def test_categories_are_those_of_the_game():
 
 
 def test_configuration_serialises_like_any_of_mettagrid(settings):
-    config = MettaGridConfig(game=make_game(settings).config)
+    config = MettaGridConfig(game=settings.game().config)
     assert MettaGridConfig.model_validate(config.model_dump()).game.resource_names == config.game.resource_names

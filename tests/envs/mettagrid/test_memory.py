@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from holdfast.config.settings import MemoryEnv
-from holdfast.envs.mettagrid import MettaGridWorld, describe
-from holdfast.envs.mettagrid.memory import episode_length
+from holdfast.envs import MemoryEnv, describe
+from holdfast.envs.mettagrid.adapter import MettaGridWorld
+from holdfast.envs.worlds.memory import episode_length
 
 NOOP, NORTH, SOUTH, WEST, EAST = range(5)
 UP, DOWN = 1, 2

@@ -7,8 +7,7 @@ import sys
 
 import numpy as np
 
-from holdfast.config.settings import GymEnv
-from holdfast.envs import make_world
+from holdfast.envs import GymEnv, make_world
 
 
 def main(ending: str) -> None:

@@ -9,7 +9,8 @@ from holdfast.config import load_settings
 from holdfast.errors import SettingsError
 from holdfast.policies import ComponentPolicy, make_policy
 from holdfast.policies.components.registry import COMPONENTS
-from holdfast.policies.registry import AGENTS, read_graph
+from holdfast.policies.registry import read_graph
+from holdfast.policies.settings import GRAPHS
 from support.policies import REALS, TOKENS, VECTOR, two_memories
 
 
@@ -90,7 +91,7 @@ MISTAKES = {
     "a scale below zero": (change(fc1={"clip_scale": -1}), ["fc1: clip_scale=-1"]),
     "core without memory": (
         change(_core_={"type": "Linear", "nn_params": {"out_features": 9}}),
-        ["_core_ is a Linear", "LSTM, GRU"],
+        ["_core_ is a Linear", "GRU, LSTM"],
     ),
     "heads that do not divide": (
         {
@@ -194,13 +195,13 @@ def test_a_file_that_is_not_an_agent_is_refused(text, part, tmp_path):
 
 
 def test_a_missing_file_is_refused():
-    with pytest.raises(SettingsError, match=r"agent=nowhere/mine.yaml: cannot be read: No such file"):
+    with pytest.raises(SettingsError, match=r"agent=nowhere/mine.yaml: cannot read the file: No such file"):
         make_policy(load_settings(["agent=nowhere/mine.yaml"]).policy, TOKENS)
 
 
 def test_a_users_file_is_built(tmp_path):
     file = tmp_path / "mine.yaml"
-    file.write_text((AGENTS / "fast.yaml").read_text())
+    file.write_text((GRAPHS / "fast.yaml").read_text())
     policy = make_policy(load_settings([f"agent={file}", "policy.hidden=8", "policy.core=gru"]).policy, TOKENS)
     assert policy.state_shapes == ((2, 8),)
 

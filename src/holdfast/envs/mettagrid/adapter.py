@@ -1,4 +1,4 @@
-"""Many MettaGrid simulations as one world; C++ writes observations and rewards into its arrays."""
+"""MettaGrid simulations as one world. C++ writes observations and rewards directly into its arrays."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import re
 from collections.abc import Callable
 
 import numpy as np
-from mettagrid.config.mettagrid_c_config import convert_to_cpp_game_config
-from mettagrid.mettagrid_c import MettaGrid, dtype_actions
 
-from holdfast.envs.mettagrid.games import MettaGridSettings, describe_game, make_game
+from holdfast.envs.mettagrid.api import MettaGrid, convert_to_cpp_game_config, dtype_actions
+from holdfast.envs.mettagrid.game import MettaGridEnv
+from holdfast.envs.mettagrid.layout import describe_game
 from holdfast.envs.world import Buffers, World
 from holdfast.errors import HoldfastError
 
 
 class MettaGridWorld(World):
-    """One simulation per environment; its agents start and end together, at a step known beforehand."""
+    """One simulation per environment. Its agents start and end together, at a step known in advance."""
 
-    def __init__(self, settings: MettaGridSettings, env_ids: range, buffers: Buffers | None = None):
-        self._game = make_game(settings)
+    def __init__(self, settings: MettaGridEnv, env_ids: range, buffers: Buffers | None = None):
+        self._game = settings.game()
         super().__init__(describe_game(settings.name, self._game), env_ids, buffers)
         self._desync = getattr(settings, "desync", False)
-        # Converting the configuration is most of the cost of a simulation (0.7 to 6 ms), so it is done once.
+        # Converting the configuration is most of the cost of a new simulation (0.7 to 6 ms), so do it once.
         self._config, _ = convert_to_cpp_game_config(self._game.config)
         b = self.buffers
         if not (b.obs.flags.c_contiguous and b.rewards.flags.c_contiguous):
-            raise ValueError("obs and rewards must be contiguous: C++ would write into copies of them")
+            raise ValueError("obs and rewards must be contiguous; otherwise C++ would write into copies")
 
         num_agents = self.world_spec.agents_per_env
         self._actions = np.zeros(self.num_slots, dtype_actions)
@@ -46,12 +46,12 @@ class MettaGridWorld(World):
         ]
         self._steppers: list[Callable[[], None]] = [_not_started] * len(env_ids)  # MettaGrid.step of each simulation
         self._ends = [0] * len(env_ids)
-        self._next_end = 0  # no episode ends before this step; perhaps none in it
+        self._next_end = 0  # no episode ends before this step
         self._flags_are_set = False
 
     def _step(self, envs: range) -> None:
         if not self._steppers or self._steppers[envs.start] is _not_started:
-            raise RuntimeError(f"{self.world_spec.name}: step() needs a reset() before it and no close()")
+            raise RuntimeError(f"{self.world_spec.name}: call reset() before step(); a closed world cannot be stepped")
         if self._flags_are_set:
             self.buffers.terminated[:] = False
             self.buffers.truncated[:] = False
@@ -68,7 +68,7 @@ class MettaGridWorld(World):
             self._end_episodes(envs)
 
     def _end_episodes(self, envs: range) -> None:
-        """Keep what the ended episodes left, then start the next ones in the same rows."""
+        """Save the final observations and flags of ended episodes, then start the next ones in the same rows."""
         b = self.buffers
         for i in envs:
             if self._ends[i] != self.steps:
@@ -76,7 +76,7 @@ class MettaGridWorld(World):
             rows = self._rows[i]
             b.final_obs[rows] = b.obs[rows]
             b.terminated[rows] = self._terminals[rows]
-            b.truncated[rows] = ~self._terminals[rows]  # a time limit, or cut short here to desynchronise
+            b.truncated[rows] = ~self._terminals[rows]  # time limit, or the first episode cut short by env.desync
             rewards = b.rewards[rows].copy()
             self._begin_next(i)
             b.rewards[rows] = rewards  # a new simulation zeroes its arrays
@@ -84,7 +84,7 @@ class MettaGridWorld(World):
         self._next_end = min(self._ends)
 
     def _start(self, index: int, seed: int) -> None:
-        """Build the simulation of an episode; its first observation is written at once."""
+        """Build the simulation of an episode, which writes its first observation."""
         try:
             simulation = MettaGrid(self._config, self._game.map(seed), seed)
             simulation.set_buffers(*self._views[index])
@@ -98,7 +98,7 @@ class MettaGridWorld(World):
         self._steppers[index] = simulation.step
 
     def _explain(self, i: int, error: RuntimeError) -> Exception:
-        """The user's words for a full observation; anything else stays as it is."""
+        """A message for an observation with too many tokens; any other error is returned unchanged."""
         found = re.search(r"budget exceeded for agent (\d+).*attempted=(\d+)", str(error))
         if not found:
             return error
@@ -110,7 +110,7 @@ class MettaGridWorld(World):
         )
 
     def close_extras(self, **kwargs: object) -> None:
-        """Let go of the simulations, which hold on to the arrays (shared memory cannot be closed before)."""
+        """Release the simulations, which reference the arrays (otherwise shared memory cannot be closed)."""
         self._steppers = []
         self._views = []
 

@@ -1,28 +1,31 @@
-"""What all our MettaGrid games have in common: resources, tags, vibes, actions, and so observation features.
+"""The layout that all our MettaGrid games share: resources, tags, vibes, actions, and therefore observation features.
 
-MettaGrid keeps the ids of its optional features in variables of the whole process: building a game without
-`last_action_move` silently takes those tokens away from a game that has them. Ids of tags and resources
-follow from the lists of each game. With one layout, and no optional feature, neither can go wrong, and a
-policy reads any of our games unchanged.
+MettaGrid keeps the ids of optional features in global variables: building a game without `last_action_move` silently
+removes those tokens from a game that has them. Ids of tags and resources depend on the lists of each game. One layout
+without optional features avoids both problems, and a policy can play any of our games unchanged.
 """
 
 from __future__ import annotations
 
-from mettagrid.config.action_config import (
+from holdfast.envs.mettagrid.api import (
     ActionsConfig,
+    AgentConfig,
+    AnyGridObjectConfig,
     ChangeVibeActionConfig,
+    EventConfig,
+    GameConfig,
+    GlobalObsConfig,
+    MettaGridConfig,
     MoveActionConfig,
     NoopActionConfig,
+    ObsConfig,
+    PolicyEnvInterface,
+    Vibe,
+    typeTag,
 )
-from mettagrid.config.event_config import EventConfig
-from mettagrid.config.mettagrid_config import AgentConfig, AnyGridObjectConfig, GameConfig
-from mettagrid.config.obs_config import GlobalObsConfig, ObsConfig
-from mettagrid.config.tag import typeTag
-from mettagrid.config.vibes import Vibe
-from mettagrid.policy.policy_env_interface import PolicyEnvInterface
-
+from holdfast.envs.mettagrid.game import Game
 from holdfast.errors import HoldfastError
-from holdfast.spec import Feature
+from holdfast.spec import DiscreteActions, Feature, TokenObs, WorldSpec
 
 RESOURCES = ["heart", "ore", "battery", "chosen"]
 OBJECTS = ["agent", "altar", "cue", "door", "generator", "mine", "wall"]
@@ -46,7 +49,7 @@ def make_config(
     events: dict[str, EventConfig] | None = None,
     shows_time: bool = True,
 ) -> GameConfig:
-    """A game in the common layout, without a map. shows_time: how much of the episode is over, and the last action."""
+    """A game in the shared layout, without a map. shows_time: show the episode's progress and the last action."""
     return GameConfig(
         num_agents=num_agents,
         max_steps=max_steps,
@@ -72,14 +75,29 @@ def make_config(
     )
 
 
+def describe_game(name: str, game: Game) -> WorldSpec:
+    """What the game shows and accepts. Builds no simulation."""
+    interface = PolicyEnvInterface.from_mg_cfg(MettaGridConfig(game=game.config))
+    return WorldSpec(
+        name=name,
+        obs=TokenObs(
+            num_tokens=game.config.obs.num_tokens,
+            window=interface.egocentric_shape,
+            features=features(interface),
+        ),
+        actions=DiscreteActions(tuple(interface.action_names)),
+        agents_per_env=game.config.num_agents,
+    )
+
+
 def features(interface: PolicyEnvInterface) -> tuple[Feature, ...]:
-    """The features our games send. A game with a feature id of its own is refused."""
+    """The observation features of our games; HoldfastError if a game has other ones."""
     ids = {feature.name: feature.id for feature in interface.obs_features}
     if ids != FEATURE_IDS:
         others = ", ".join(sorted(name for name, _ in ids.items() ^ FEATURE_IDS.items()))
         raise HoldfastError(
-            f"A MettaGrid game with other observation features ({others}) cannot run beside ours: "
-            "MettaGrid keeps feature ids per process.\n"
+            f"This MettaGrid game has other observation features than Holdfast's games ({others}). Both cannot run in "
+            "one process, because MettaGrid keeps feature ids in global variables.\n"
             "Build its configuration with holdfast.envs.mettagrid.layout.make_config."
         )
     categories = {

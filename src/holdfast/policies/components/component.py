@@ -65,6 +65,9 @@ class WiringError(Exception):
     """A component cannot be built from its inputs. The message is a sentence, printed after the component's name."""
 
 
+REGISTERED: dict[str, type[Component]] = {}  # by class name
+
+
 class Component(nn.Module):
     """Base class: subclasses create their layers in `build` and return the shape of their output.
 
@@ -77,6 +80,15 @@ class Component(nn.Module):
     reads_more: ClassVar[bool] = False  # any number of further sources like the last one
     has_weights: ClassVar[bool] = False  # accepts `nonlinearity` and `initialization`
     layer: Any
+
+    def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
+        """Register the class under its name, which is its `type` in an agent's file."""
+        super().__init_subclass__(**kwargs)
+        if abstract:
+            return
+        if REGISTERED.get(cls.__name__, cls).__module__ != cls.__module__:
+            raise TypeError(f"there is already a component {cls.__name__}; choose another class name")
+        REGISTERED[cls.__name__] = cls
 
     def __init__(self, entry: Entry, params: Any, inputs: Sequence[Shape], context: BuildContext):
         super().__init__()

@@ -12,7 +12,7 @@ from holdfast.errors import SettingsError
 from holdfast.policies.components.component import BuildContext, Component
 from holdfast.policies.components.cores import CoreComponent
 from holdfast.policies.components.graph import ACTION, CORE, VALUE, build, compute_order, read_entries
-from holdfast.policies.components.registry import CELLS
+from holdfast.policies.components.registry import cell_types
 from holdfast.policies.policy import Policy
 from holdfast.recurrence import State
 from holdfast.spec import WorldSpec, keys
@@ -37,15 +37,16 @@ class ComponentPolicy(Policy):
         super().__init__(spec, memory_scope)
         entries = read_entries(data, where)
         order = compute_order(entries, where)
-        cores = [name for name in order if entries[name].type in CELLS.values()]
+        cells = cell_types()
+        cores = [name for name in order if entries[name].type in cells.values()]
         if CORE not in cores:
-            choices = ", ".join(CELLS.values())
+            choices = ", ".join(cells.values())
             raise SettingsError(f"{where}: {CORE} is a {entries[CORE].type}; it must be one of {choices}.")
         for name in cores:
             entry = entries[name]
             sizes = {"hidden_size": hidden_size, "num_layers": num_layers} if name == CORE else {}
             params = {**entry.nn_params, **{key: size for key, size in sizes.items() if size is not None}}
-            cell = entry.type if core is None else CELLS[core]
+            cell = entry.type if core is None else cells[core]
             entries[name] = entry.model_copy(update={"type": cell, "nn_params": params})
         self.entries, self.order = entries, order
         self.components = nn.ModuleDict(build(entries, order, BuildContext(spec, self.vocabulary), where))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, ClassVar
 
 from holdfast.policies.components.component import BuildContext, Component, Params, Shape, Size
 from holdfast.recurrence import make_core
 
 
-class CoreComponent(Component):
+class CoreComponent(Component, abstract=True):
     """x [T, B, I], its part of the state, first [T, B] -> y [T, B, H], state after the last step."""
 
     cell: ClassVar[str]
@@ -27,19 +28,12 @@ class CoreComponent(Component):
         return self.layer.state_shapes
 
 
-class LSTM(CoreComponent):
-    cell = "lstm"
+@cache
+def core_component(cell: str, name: str) -> type[CoreComponent]:
+    """The component of a registered cell."""
 
+    class OfCell(CoreComponent, abstract=True):
+        pass
 
-class GRU(CoreComponent):
-    cell = "gru"
-
-
-class MinGRU(CoreComponent):
-    cell = "mingru"
-
-
-class Memoryless(CoreComponent):
-    """Feed-forward layers of the same width, as a control without memory."""
-
-    cell = "none"
+    OfCell.cell, OfCell.__name__, OfCell.__qualname__ = cell, name, name
+    return OfCell

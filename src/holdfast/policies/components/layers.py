@@ -70,7 +70,7 @@ class Flatten(Component):
         return x.flatten(1)
 
 
-class SameShape(Component):
+class SameShape(Component, abstract=True):
     """One source, and an output of its shape."""
 
     reads = (("vector", "vectors", "grid"),)

@@ -70,7 +70,7 @@ class ObsAttrValNorm(ObservationNormalizer):
     reads = (("tokens",),)
 
 
-class TokenEmbedding(Component):
+class TokenEmbedding(Component, abstract=True):
     """Base class: tokens as vectors, computed by `embedding`."""
 
     reads = (("tokens",),)

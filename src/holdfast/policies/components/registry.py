@@ -1,43 +1,35 @@
-"""Components by the name they have in a file. A file can name nothing else."""
+"""Components by the `type` they have in an agent's file, which can name no other class.
+
+Subclasses of `Component` register themselves when they are defined. Every recurrent cell is a component, too.
+"""
 
 from __future__ import annotations
 
-from holdfast.policies.components import cores, heads, layers, observations
-from holdfast.policies.components.component import Component
+from collections.abc import Iterator, Mapping
 
-COMPONENTS: dict[str, type[Component]] = {
-    kind.__name__: kind
-    for kind in (
-        layers.Linear,
-        layers.Conv2d,
-        layers.Flatten,
-        layers.LayerNorm,
-        layers.ReLU,
-        layers.Tanh,
-        layers.SiLU,
-        layers.Dropout,
-        layers.Identity,
-        layers.ResidualMLP,
-        layers.Concat,
-        layers.Add,
-        layers.Mean,
-        observations.ObsTokenPadStrip,
-        observations.ObsAttrValNorm,
-        observations.ObsAttrEmbedFourier,
-        observations.ObsAttrCoordEmbed,
-        observations.ObsLatentAttn,
-        observations.ObsSelfAttn,
-        observations.ObsTokenToBoxShaper,
-        observations.ObservationNormalizer,
-        observations.ObsOwnLinear,
-        observations.ObsVector,
-        cores.LSTM,
-        cores.GRU,
-        cores.MinGRU,
-        cores.Memoryless,
-        heads.ActionEmbedding,
-        heads.MettaActorSingleHead,
-        heads.ActionHead,
-    )
-}
-CELLS = {kind.cell: name for name, kind in COMPONENTS.items() if issubclass(kind, cores.CoreComponent)}
+from holdfast.config.registry import CELLS
+from holdfast.policies.components import heads, layers, observations  # noqa: F401  (their classes register)
+from holdfast.policies.components.component import REGISTERED, Component
+from holdfast.policies.components.cores import core_component
+
+
+def cell_types() -> dict[str, str]:
+    """The component type of each cell: {"lstm": "LSTM"}."""
+    return {cell: kind.__name__ for cell, kind in CELLS.items()}
+
+
+class Components(Mapping[str, type[Component]]):
+    """All registered components, and one for each registered cell."""
+
+    def __getitem__(self, name: str) -> type[Component]:
+        cell = next((cell for cell, type_name in cell_types().items() if type_name == name), None)
+        return REGISTERED[name] if cell is None else core_component(cell, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted({*REGISTERED, *cell_types().values()}))
+
+    def __len__(self) -> int:
+        return len({*REGISTERED, *cell_types().values()})
+
+
+COMPONENTS = Components()

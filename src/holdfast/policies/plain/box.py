@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from holdfast.config.registry import AGENTS
 from holdfast.errors import SettingsError
 from holdfast.policies.lstm_wrapper import LSTMWrapper
 from holdfast.policies.parts.layers import linear, mlp
@@ -17,6 +18,7 @@ from holdfast.policies.parts.normalizer import RunningNorm
 from holdfast.spec import BoxActions, BoxObs, DiscreteObs, ObsPart, TokenObs, WorldSpec
 
 
+@AGENTS.register("box")
 class BoxPolicy(LSTMWrapper):
     def __init__(
         self,

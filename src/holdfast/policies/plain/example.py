@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from holdfast.config.registry import AGENTS
 from holdfast.policies.lstm_wrapper import LSTMWrapper
 from holdfast.policies.parts.heads import ActionHead
 from holdfast.policies.parts.layers import Conv2d, linear
@@ -17,6 +18,7 @@ from holdfast.policies.plain.grid_agent import require_tokens
 from holdfast.spec import WorldSpec
 
 
+@AGENTS.register("example")  # only agents that ship with Holdfast need this line
 class Example(LSTMWrapper):
     """options: num_layers, core and memory_scope of LSTMWrapper."""
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from holdfast.config.registry import AGENTS
 from holdfast.policies.parts.layers import Conv2d, activate, linear
 from holdfast.policies.parts.token_conv import TokenConv2d
 from holdfast.policies.parts.tokens import TokenGrid
@@ -13,6 +14,7 @@ from holdfast.policies.plain.grid_agent import GridAgent
 from holdfast.spec import WorldSpec
 
 
+@AGENTS.register("fast")
 class Fast(GridAgent):
     def __init__(self, spec: WorldSpec, **options: Any):
         super().__init__(spec, **options)

@@ -6,12 +6,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from holdfast.config.registry import AGENTS
 from holdfast.policies.parts.attention import FourierEmbedding, LatentAttention, SelfAttention
 from holdfast.policies.parts.tokens import TokenGrid
 from holdfast.policies.plain.grid_agent import GridAgent
 from holdfast.spec import WorldSpec
 
 
+@AGENTS.register("latent_attn_tiny")
 class LatentAttnTiny(GridAgent):
     """One query summarises the observation."""
 
@@ -27,6 +29,7 @@ class LatentAttnTiny(GridAgent):
         return self.encoded_obs(self.embed(self.obs.side_by_side(observations)))
 
 
+@AGENTS.register("latent_attn_small")
 class LatentAttnSmall(GridAgent):
     """Ten queries attend to the tokens, then to each other."""
 
@@ -53,6 +56,7 @@ class LatentAttnSmall(GridAgent):
         return self.encoded_obs(self.latents(self.embed(self.obs.side_by_side(observations))))
 
 
+@AGENTS.register("latent_attn_med")
 class LatentAttnMed(LatentAttnSmall):
     """LatentAttnSmall with more layers and heads."""
 

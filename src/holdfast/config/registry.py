@@ -1,0 +1,94 @@
+"""Registries: the classes that a setting chooses by name (worlds, agents, recurrent cells).
+
+A class registers itself where it is defined:
+
+    @CELLS.register("gru")
+    class GRU(Core): ...
+
+Settings are checked before torch or the library of a world is imported, because that takes seconds. So the names
+Holdfast ships with are read from the decorators in its source, and a module is imported when its class is needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+ROOT = Path(__file__).parents[1]
+Class = TypeVar("Class", bound=type)
+
+
+class Registry(Mapping[str, Any]):
+    """Classes by name, in alphabetical order. `variable` is the name of the registry in the decorators."""
+
+    def __init__(self, variable: str, *folders: str):
+        self._variable, self._folders = variable, folders
+        self._classes: dict[str, type] = {}
+
+    def register(self, name: str) -> Callable[[Class], Class]:
+        """Class decorator: make the class available under `name`."""
+
+        def add(cls: Class) -> Class:
+            module = self._modules.get(name, cls.__module__)
+            if module != cls.__module__ or self._classes.get(name, cls).__qualname__ != cls.__qualname__:
+                raise ValueError(
+                    f"{self._variable}: {name!r} is already registered. Choose another name or remove the decorator."
+                )
+            self._classes[name] = cls
+            return cls
+
+        return add
+
+    @cached_property
+    def _modules(self) -> dict[str, str]:
+        """The module of each name that Holdfast ships with."""
+        decorator = re.compile(rf'^@{self._variable}\.register\("([^"]+)"\)', re.MULTILINE)
+        modules = {}
+        for path in sorted(path for folder in self._folders for path in (ROOT / folder).glob("*.py")):
+            module = ".".join((ROOT.name, *path.relative_to(ROOT).with_suffix("").parts))
+            modules |= dict.fromkeys(decorator.findall(path.read_text("utf-8")), module)
+        return modules
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._classes:
+            importlib.import_module(self._modules[name])
+        return self._classes[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._classes or name in self._modules
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted({*self._modules, *self._classes}))
+
+    def __len__(self) -> int:
+        return len({*self._modules, *self._classes})
+
+
+WORLDS = Registry("WORLDS", "envs/worlds")  # settings of worlds; "gym:" stands for every name with that prefix
+POLICIES = Registry("POLICIES", "policies", "policies/plain")  # settings of policies
+AGENTS = Registry("AGENTS", "policies/plain")  # policy classes, chosen by py_agent
+CELLS = Registry("CELLS", "recurrence")  # recurrent cores, chosen by policy.core
+
+
+def registered_names() -> tuple[tuple[str, ...], ...]:
+    """All names in all registries: what a description of the settings depends on."""
+    return tuple(tuple(registry) for registry in (WORLDS, POLICIES, AGENTS, CELLS))
+
+
+def lazy_exports(package: str, exports: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
+    """`__getattr__` for a package: import a module when one of the names it exports is first used.
+
+    So the light modules of a package can be imported without torch or gymnasium.
+    """
+    modules = {name: module for module, names in exports.items() for name in names}
+
+    def get(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
+
+    return get

@@ -1,0 +1,119 @@
+"""memory: sealed T-mazes, one agent each. A cue at t=0 tells which of two identical doors pays.
+
+    wall wall  wall  door
+    cue  agent ...   ...   wall      corridor: steps from the agent to the cell between the doors
+    wall wall  wall  door
+
+The cue is blanked before the second observation, so the choice needs memory: return 1.0 with it, 0.5 without. Neither
+time nor the last action is shown: without memory, an agent could wait a step if the cue is up and read it off the clock.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from holdfast.config.registry import WORLDS
+from holdfast.config.sections import Count, world_name
+from holdfast.envs.mettagrid.game import MettaGridEnv, Window
+from holdfast.envs.mettagrid.maps import AGENT, OWN_TOKENS, Map, most_in_view
+
+if TYPE_CHECKING:
+    from holdfast.envs.mettagrid.api import GameConfig, GridObjectConfig
+
+HELD_TOKENS = 2  # heart, chosen
+
+
+@WORLDS.register("memory")
+class MemoryEnv(MettaGridEnv):
+    name: str = world_name("memory", "T-mazes: a cue at the start tells which door pays")
+    num_envs: Count = Field(default=8, le=65536, description="environments; slots = num_envs x rooms")
+    rooms: Count = Field(default=8, le=64, description="sealed mazes (one agent each) per environment")
+    corridor: Count = Field(default=3, le=200, description="steps between the cue and the doors")
+    window: Window = Field(default=3, description="side of the square an agent sees")
+
+    def game(self) -> MemoryGame:
+        return MemoryGame(self)
+
+
+def episode_length(corridor: int) -> int:
+    """Steps per episode, such that a random walk finds the right door in about 5% of episodes up to corridor 8.
+
+    Its time grows with the square of the distance. Longer corridors get six times the distance, so that steps after
+    the choice do not fill the batch.
+    """
+    return min(3 * corridor**2 // 4, 6 * corridor) + 4
+
+
+def maze(corridor: int, *, up: bool) -> Map:
+    """One maze: three rows of corridor + 3 cells."""
+    walls = ["wall"] * (corridor + 1)
+    doors = ("door_good", "door_bad") if up else ("door_bad", "door_good")
+    return [
+        [*walls, doors[0], "empty"],
+        ["cue_up" if up else "cue_down", AGENT, *["empty"] * corridor, "wall"],
+        [*walls, doors[1], "empty"],
+    ]
+
+
+class MemoryGame:
+    def __init__(self, settings: MemoryEnv):
+        self._rooms = settings.rooms
+        mazes = [maze(settings.corridor, up=up) for up in (False, True)]
+        # Enough empty rows between mazes that an agent sees only its own maze.
+        gap = max(0, settings.window // 2 - 1)
+        self._mazes = [[*rows, *[["empty"] * len(rows[0])] * gap] for rows in mazes]
+        self.config = _config(settings, _num_tokens(mazes[0], settings.window))
+
+    def map(self, seed: int) -> Map:
+        """Mazes below each other, each with its own cue. Rows are shared, because MettaGrid only reads them."""
+        ups = Random(seed).getrandbits(self._rooms)
+        return [row for room in range(self._rooms) for row in self._mazes[ups >> room & 1]]
+
+
+def _num_tokens(rows: Map, window: int) -> int:
+    """The largest number of tokens in an observation. The cue's vibe adds none: at t=0 the agent holds nothing."""
+    import numpy as np
+
+    cells = np.array(rows)
+    positions = np.zeros(cells.shape, bool)
+    positions[1, 1:-1] = True
+    seen = most_in_view((~positions & (cells != "empty")).astype(np.int64), positions, window)
+    return OWN_TOKENS + HELD_TOKENS + seen
+
+
+def _config(settings: MemoryEnv, num_tokens: int) -> GameConfig:
+    from holdfast.envs.mettagrid import api as mg
+    from holdfast.envs.mettagrid.layout import make_config
+
+    not_yet = mg.isNot(mg.actorHas({"chosen": 1}))
+
+    def door(map_name: str, gives: dict[str, int]) -> GridObjectConfig:
+        handler = mg.Handler(filters=[not_yet], mutations=[mg.updateActor({"chosen": 1, **gives})])
+        return mg.GridObjectConfig(name="door", map_name=map_name, on_use_handler=handler)
+
+    blank = mg.EventConfig(
+        name="blank_cue",
+        target_query=mg.query(mg.typeTag("cue")),
+        timesteps=mg.once(1),
+        mutations=[mg.changeTargetVibe("default")],
+    )
+    return make_config(
+        agent=mg.AgentConfig(rewards={"heart": mg.inventoryReward("heart")}),
+        num_agents=settings.rooms,
+        max_steps=episode_length(settings.corridor),
+        truncates=False,
+        window=settings.window,
+        num_tokens=num_tokens,
+        objects={
+            "wall": mg.WallConfig(),
+            "door_good": door("door_good", {"heart": 1}),
+            "door_bad": door("door_bad", {}),
+            "cue_up": mg.GridObjectConfig(name="cue", map_name="cue_up", vibe=1),
+            "cue_down": mg.GridObjectConfig(name="cue", map_name="cue_down", vibe=2),
+        },
+        events={"blank_cue": blank},
+        shows_time=False,
+    )

@@ -1,0 +1,68 @@
+"""Settings of the kinds of policies: plain agents, graphs of components, and classes in a user's file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from holdfast.config.registry import POLICIES
+from holdfast.config.sections import OneOf, PolicySection, allowed, plain_agents
+
+GRAPHS = Path(__file__).parent / "agents"
+GRID_AGENTS = tuple(sorted(path.stem for path in GRAPHS.glob("*.yaml")))  # in both families
+
+
+class GridPolicySection(PolicySection):
+    init: Literal["own", "seeds"] = Field(
+        default="own",
+        description="initial weights: own, or seeds for those of the first version (LSTM biases 1, small embeddings)",
+    )
+
+
+@POLICIES.register("plain")
+class PlainPolicySettings(GridPolicySection):
+    py_agent: Annotated[str, OneOf(plain_agents)] = Field(
+        default="fast", description="agent for grid worlds, in plain PyTorch"
+    )
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        return plain_agents()
+
+
+@POLICIES.register("component")
+class ComponentPolicySettings(GridPolicySection):
+    key: ClassVar[str] = "agent"
+    own_file: ClassVar[str] = "FILE.yaml"
+
+    agent: str = Field(
+        pattern=rf"^({'|'.join(GRID_AGENTS)}|[^\x00-\x1f\x7f]+\.ya?ml)$",
+        description="agent as a graph of components: a ready-made one or your own .yaml file",
+        json_schema_extra=allowed(f"one of {', '.join(GRID_AGENTS)}, or the path of a .yaml file"),
+    )
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        return GRID_AGENTS
+
+    @classmethod
+    def accepts(cls, key: str, name: str) -> bool:
+        return super().accepts(key, name) or (key == cls.key and name.endswith((".yaml", ".yml")))
+
+
+@POLICIES.register("own")
+class OwnPolicySettings(PolicySection):
+    own_file: ClassVar[str] = "FILE.py:CLASS"
+
+    py_agent: str = Field(
+        pattern=r"^[^\x00-\x1f\x7f]*[^\x00-\x1f\x7f/]\.py:[A-Za-z_]\w*$",
+        description="policy class in your own file; the file is executed, so a settings file cannot name it",
+        json_schema_extra=allowed("FILE.py:CLASS, such as ./mine.py:MyPolicy"),
+    )
+    kwargs: dict[str, Any] = Field(default={}, description="keyword arguments for the class")
+
+    @classmethod
+    def accepts(cls, key: str, name: str) -> bool:
+        return key == cls.key and ".py:" in name
