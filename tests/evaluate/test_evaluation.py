@@ -11,7 +11,7 @@ from holdfast.envs import describe
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.evaluate import evaluate, evaluate_run
 from holdfast.policies import make_policy
-from holdfast.policies.registry import AGENTS
+from holdfast.policies.settings import GRAPHS
 from holdfast.trainer import train
 
 
@@ -91,7 +91,7 @@ def test_a_run_folder_is_not_trusted_to_name_code(tmp_path: Path):
 def test_a_graph_of_ones_own_travels_in_the_checkpoint(tmp_path: Path):
     """No file is read when a run is evaluated, so one that has changed or gone does no harm."""
     file = tmp_path / "mine.yaml"
-    file.write_text((AGENTS / "fast.yaml").read_text())
+    file.write_text((GRAPHS / "fast.yaml").read_text())
     words = [f"agent={file}", "env.num_envs=1", "env.rooms=2", "trainer.horizon=4", "policy.hidden=8", "progress=off"]
     own = train(load_settings([*words, "trainer.total_timesteps=8", "run=own", f"runs_dir={tmp_path}"])).run
     file.unlink()

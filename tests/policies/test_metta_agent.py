@@ -312,7 +312,7 @@ def test_a_users_class(mine):
 @pytest.mark.parametrize(
     ("name", "part"),
     [
-        ("Mine2", "Mine2 is not a policy class there. Policies in it: Mine."),
+        ("Mine2", "Mine2 is not a policy class. Policies in the file: Mine."),
         ("NotAPolicy", "NotAPolicy is not a policy class"),
     ],
 )
@@ -346,6 +346,6 @@ def test_wrong_arguments_of_a_users_class(mine):
 def test_a_settings_file_cannot_name_code(mine, tmp_path):
     file = tmp_path / "settings.yaml"
     file.write_text(f"env: gym:CartPole-v1\npy_agent: {mine}:Mine\n")
-    with pytest.raises(SettingsError, match=r"a file cannot name code to run\. Give it as a word"):
+    with pytest.raises(SettingsError, match=r"a settings file cannot name Python code\. Give it on the command line"):
         load_settings([f"settings={file}"])
     assert load_settings([f"settings={file}", f"py_agent={mine}:Mine"]).policy.agent_name == "mine-Mine"

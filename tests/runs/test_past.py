@@ -105,6 +105,6 @@ def test_code_named_by_a_run_is_not_trusted(tmp_path):
     own = f"py_agent={code}:Mine"
     with RunFolder.create(load_settings([*words, own])) as run:
         run.log_metrics({"update": 1})
-    with pytest.raises(SettingsError, match="cannot name code to run"):
+    with pytest.raises(SettingsError, match="cannot name Python code"):
         load_settings(words)
     assert find_past(load_settings([*words, own])) is not None

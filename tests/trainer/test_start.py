@@ -134,7 +134,7 @@ def test_a_policy_that_ends_the_process_when_it_is_made_is_refused(tmp_path: Pat
     code = tmp_path / "leaves.py"
     code.write_text(LEAVES)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(SettingsError, match=r"it ends the process when it is made at .*leaves.py:7"):
+    with pytest.raises(SettingsError, match=r"its constructor calls sys.exit\(\) at .*leaves.py:7"):
         train(load_settings([*SMALL, f"py_agent={code}:Leaves", f"runs_dir={tmp_path}", "run=own"]))
 
 

@@ -88,7 +88,7 @@ def load_file(file: str, asked: str) -> ModuleType:
             spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         said = f"{type(error).__name__}: {first_line(error)}{place_of(error)}"
-        raise SettingsError(f"{asked}: running the file failed with {said}") from error
+        raise SettingsError(f"{asked}: the file cannot be run: {said}") from error
     return module
 
 
