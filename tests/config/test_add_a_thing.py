@@ -140,9 +140,8 @@ def test_a_new_cell_is_a_choice_and_a_component():
 
 def test_a_new_component_is_used_in_a_file(tmp_path):
     class Halve(Component):
-        def __init__(self, entry, params, inputs, place):
-            super().__init__(entry, params, inputs, place)
-            self.out = Shape("vector", inputs[0].sizes)
+        def build(self, params, inputs, context):
+            return Shape("vector", inputs[0].sizes)
 
         def forward(self, x):
             return x / 2

@@ -23,7 +23,7 @@ def test_what_depends_on_its_seed_and_actions_alone(in_a_worker):
 
 
 def test_a_vector_environment_draws_from_one_generator():
-    assert "cannot be lived again" in str(why_not_replayable(GymVectorEnv(name="gymvec:CartPole-v1"), False, TIMEOUT))
+    assert "cannot be replayed" in str(why_not_replayable(GymVectorEnv(name="gymvec:CartPole-v1"), False, TIMEOUT))
 
 
 @pytest.mark.parametrize(("fault", "why"), [("raise", "the physics exploded")])

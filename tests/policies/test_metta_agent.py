@@ -326,7 +326,7 @@ def test_a_file_that_fails_to_import_is_refused(tmp_path):
     file.write_text("import nothing_of_this_name\n")
     with pytest.raises(SettingsError, match="cannot be run: ModuleNotFoundError"):
         MettaAgent(load_settings([f"py_agent={file}:Mine"]).policy, VECTOR)
-    with pytest.raises(SettingsError, match="there is no file"):
+    with pytest.raises(SettingsError, match="no such file"):
         MettaAgent(load_settings([f"py_agent={tmp_path}/none.py:Mine"]).policy, VECTOR)
 
 
