@@ -180,7 +180,7 @@ def test_the_checks_are_listed(capsys):
         (["{file}:nobody", "env=memory"], "there is nothing of that name"),
         (["{file}:subject", "env=memory"], "subject brings its own"),
         (["{file}"], "name what is to be audited in it"),
-        (["./nothing.py:X"], "there is no file ./nothing.py"),
+        (["./nothing.py:X"], "no such file: ./nothing.py"),
         (["py_agent=fast", "--html", "/no/such/folder/a.html"], "in a folder that exists"),
         (["py_agent=fast", "--quick", "--only", "reset_inside"], "--quick and --only: give one of them"),
         (["py_agent=fast", "--all", "--json"], "--all and --json: give one of them"),
