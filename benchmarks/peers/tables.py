@@ -30,8 +30,8 @@ def goal_table(rows: Rows) -> str:
     ours = by_side.get(("holdfast", "goal"), [])
     lines = ["| settings | training seconds to 450, by seed | steps | time, in Holdfast's |", "|---|---|---|---|"]
     for side, measured in by_side.items():
-        seconds = ", ".join(f"{r['seconds']:.1f}" if r["reached"] else f"not in {r['seconds']:.0f}" for r in measured)
-        steps = ", ".join(f"{r['steps']:,}" for r in measured)
+        seconds = " / ".join(f"{r['seconds']:.1f}" if r["reached"] else f"not in {r['seconds']:.0f}" for r in measured)
+        steps = " / ".join(f"{r['steps']:,}" for r in measured)
         lines.append(f"| {GOALS[side]} | {seconds} | {steps} | {goal_ratio(measured, ours)} |")
     return "\n".join(lines)
 
@@ -41,7 +41,7 @@ def goal_ratio(measured: Rows, ours: Rows) -> str:
     if not ours or not all(r["reached"] for r in ours):
         return ""
     ratio = statistics.median(r["seconds"] for r in measured) / statistics.median(r["seconds"] for r in ours)
-    return f"{'' if all(r['reached'] for r in measured) else 'more than '}{ratio:.1f}x"
+    return f"{'' if all(r['reached'] for r in measured) else 'at least '}{ratio:.1f}x"
 
 
 def speed_table(rows: Rows, titles: dict[str, str]) -> str:
