@@ -1,4 +1,4 @@
-"""`make learn-agents`: does every agent of both families learn to remember? Steps and seconds to a mean return of 0.9."""
+"""`make learn-agents`: train every agent of both families on the quick start, and report steps and seconds to a return of 0.9."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GOAL, MINUTES = 0.9, 10
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("agents", nargs="*", help="words such as py_agent=fast (all ten by default)")
+    parser.add_argument("agents", nargs="*", help="agents such as py_agent=fast (default: all ten)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def learn(word: str, seed: int, folder: str) -> dict[str, Any]:
-    """One whole run of the quick start with this agent."""
+    """Train the quick start with this agent to the end."""
     settings = [word, "settings=quickstart", f"seed={seed}"]
     run = f"run={word.replace('=', '-')}-{seed}"
     result = train(load_settings([*settings, run, f"runs_dir={folder}", "progress=off"]))

@@ -1,8 +1,8 @@
-"""`make kills`: a run is killed with SIGKILL at many points of its progress and continued each time.
+"""`make kills`: kill training with SIGKILL at many points, resume it each time, and compare with an uninterrupted run.
 
-The final checkpoint (weights, optimiser, memory, random generators, worlds) and every line of the metrics, timing aside, have
-to be those of a run that nobody touched. Points are counted events, not times: the n-th step of the worlds, the n-th gradient
-step, the n-th file of the run opened for writing, synced, renamed or removed, the n-th of its folders made.
+The final checkpoint (weights, optimiser, memory, random generators, worlds) and every line of the metrics except timing must be
+identical. Points are counted events, not times: the n-th step of the worlds, the n-th gradient step, the n-th file of the run
+opened for writing, synced, renamed or removed, the n-th folder created.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ RUNS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--points", type=int, default=50, help="kills in all, spread over the runs")
-    parser.add_argument("--seed", type=int, default=0, help="of the choice of points")
-    parser.add_argument("runs", nargs="*", choices=[[], *RUNS], help="all by default")
+    parser.add_argument("--points", type=int, default=50, help="number of kills, spread over the runs")
+    parser.add_argument("--seed", type=int, default=0, help="seed for choosing the points")
+    parser.add_argument("runs", nargs="*", choices=[[], *RUNS], help="runs to kill (default: all)")
     options = parser.parse_args()
     torch.set_num_threads(1)
     names = options.runs or list(RUNS)
@@ -71,47 +71,47 @@ def main() -> None:
     survived, rng = 0, random.Random(options.seed)
     with tempfile.TemporaryDirectory() as folder:
         for name, points in zip(names, shares, strict=True):
-            survived += try_run(name, points, Path(folder), rng)
-    print(f"{survived} of {options.points} kills survived: continued runs identical to untouched ones")
+            survived += kill_and_resume(name, points, Path(folder), rng)
+    print(f"{survived} of {options.points} kills survived: resumed runs are identical to uninterrupted ones")
     raise SystemExit(0 if survived == options.points else 1)
 
 
-def try_run(name: str, points: int, folder: Path, rng: random.Random) -> int:
+def kill_and_resume(name: str, points: int, folder: Path, rng: random.Random) -> int:
     words = [*RUNS[name], *SMALL, f"runs_dir={folder}"]
-    describe(load_settings(words).env)  # imports the world once for all children
+    describe(load_settings(words).env)  # imports the world once, before the forks
     counts_file = folder / f"{name}.json"
-    code = in_child(lambda: run_counting(words, f"{name}-untouched", counts_file))
-    assert code == 0, f"the untouched run of {name} failed"
+    code = run_forked(lambda: run_counting(words, f"{name}-untouched", counts_file))
+    assert code == 0, f"the uninterrupted run of {name} failed"
     wanted, counts = digest(folder / f"{name}-untouched"), json.loads(counts_file.read_text())
     survived = 0
     for number, (event, nth) in enumerate(choose(counts, points, rng)):
         run = f"{name}-{number}"
-        killed = in_child(lambda run=run, event=event, nth=nth: run_killed(words, run, event, nth))
+        killed = run_forked(lambda run=run, event=event, nth=nth: run_killed(words, run, event, nth))
         began = time.perf_counter()
-        continued = in_child(lambda run=run: train(load_settings([*words, f"run={run}"])))
+        resumed = run_forked(lambda run=run: train(load_settings([*words, f"run={run}"])))
         seconds = time.perf_counter() - began
-        trouble = [] if (killed, continued) == (-signal.SIGKILL, 0) else [f"exit codes {killed}, {continued}"]
+        trouble = [] if (killed, resumed) == (-signal.SIGKILL, 0) else [f"exit codes {killed}, {resumed}"]
         if not trouble:
             found = digest(folder / run)
             trouble += [f"{part} differs" for part in wanted if found.get(part) != wanted[part]]
-        trouble += [f"{p.name} is left" for p in (folder / run).rglob("*") if p.name[0] == "." or p.name == "lock"]
+        trouble += [
+            f"{p.name} was left behind" for p in (folder / run).rglob("*") if p.name[0] == "." or p.name == "lock"
+        ]
         survived += not trouble
         verdict = ", ".join(trouble) or "identical"
-        print(
-            f"{name}: killed at {event} {nth} of {counts[event]}, continued in {seconds:.1f} s: {verdict}", flush=True
-        )
+        print(f"{name}: killed at {event} {nth} of {counts[event]}, resumed in {seconds:.1f} s: {verdict}", flush=True)
     return survived
 
 
 def choose(counts: dict[str, int], points: int, rng: random.Random) -> list[tuple[str, int]]:
-    """Every kind of event in turn, at a random one of its occurrences."""
+    """Pick each kind of event in turn, at a random occurrence."""
     kinds = sorted(counts)
     rng.shuffle(kinds)
     return [(kind, rng.randint(1, counts[kind])) for kind in (kinds[i % len(kinds)] for i in range(points))]
 
 
-def in_child(work: Callable[[], Any]) -> int:
-    """Exit code of a forked process that does this; minus the signal's number if one ended it."""
+def run_forked(work: Callable[[], Any]) -> int:
+    """Run `work` in a forked process; return its exit code, or minus the number of the signal that ended it."""
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
@@ -128,9 +128,9 @@ def in_child(work: Callable[[], Any]) -> int:
 
 
 def on_events(run: Path, happened: Callable[[str], None]) -> None:
-    """Call back at every point of this run's progress that has a name, from here on in this process."""
+    """From now on, call `happened(event)` at every countable event of this run in this process."""
 
-    def before(owner: Any, name: str, event: str, after: bool = False) -> None:
+    def report(owner: Any, name: str, event: str, after: bool = False) -> None:
         original = getattr(owner, name)
 
         def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -142,22 +142,22 @@ def on_events(run: Path, happened: Callable[[str], None]) -> None:
 
         setattr(owner, name, wrapped)
 
-    before(World, "step", "step of the worlds", after=True)
-    before(learner.Learner, "_step", "gradient step", after=True)
-    before(Collector, "collect", "rollout", after=True)
-    before(RunFolder, "log_metrics", "line of metrics", after=True)
-    before(os, "fsync", "fsync", after=True)
-    before(os, "rename", "rename", after=True)
+    report(World, "step", "step of the worlds", after=True)
+    report(learner.Learner, "_step", "gradient step", after=True)
+    report(Collector, "collect", "rollout", after=True)
+    report(RunFolder, "log_metrics", "line of metrics", after=True)
+    report(os, "fsync", "fsync", after=True)
+    report(os, "rename", "rename", after=True)
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
-        if event in FILE_EVENTS and (event not in ("open", "os.mkdir") or makes_part_of(run, event, args)):
+        if event in FILE_EVENTS and (event not in ("open", "os.mkdir") or creates_part_of(run, event, args)):
             happened(FILE_EVENTS[event])
 
     sys.addaudithook(hook)
 
 
-def makes_part_of(run: Path, event: str, args: tuple[Any, ...]) -> bool:
-    """Whether an open or mkdir is one of a run's own: imports and libraries have others, as many as they like."""
+def creates_part_of(run: Path, event: str, args: tuple[Any, ...]) -> bool:
+    """Whether an open or mkdir creates something inside the run folder; imports and libraries cause many others."""
     path, _, flags = args
     if isinstance(path, int) or (event == "open" and not flags & (os.O_WRONLY | os.O_RDWR)):
         return False
@@ -187,7 +187,7 @@ def run_killed(words: list[str], run: str, event: str, nth: int) -> None:
 
 
 def digest(run: Path) -> dict[str, str]:
-    """Of each part of the newest checkpoint, and of the metrics."""
+    """Hash each part of the newest checkpoint; add the metrics and the facts to compare."""
     saved = load_checkpoint(list_checkpoints(run / "checkpoints")[-1])
     parts = {
         group: hashlib.sha256(
@@ -200,7 +200,7 @@ def digest(run: Path) -> dict[str, str]:
 
 
 def figures(run: Path) -> list[dict[str, Any]]:
-    """The metrics of every update, timing aside."""
+    """The metrics of every update, without timing."""
     return [{key: value for key, value in row.items() if key not in TIMING} for row in read_metrics(run)]
 
 

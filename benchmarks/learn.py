@@ -1,4 +1,4 @@
-"""`make learn`: do the ready-made settings learn what they are for? Trains each with several seeds and evaluates greedily."""
+"""`make learn`: train the ready-made settings with several seeds, evaluate greedily and check that each reaches its goal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.evaluate import evaluate_run
 from holdfast.runs.folder import read_metrics
 from holdfast.trainer import train
 
-# settings, words, least return that counts as learned (most, for the control)
+# settings: extra words, and the mean return to reach (or, for the control without memory, to stay below)
 GOALS = {
     "quickstart": ([], ">=", 0.95),
     "quickstart without memory": (["policy.core=none"], "<", 0.65),
@@ -22,13 +22,13 @@ GOALS = {
     "collect": ([], ">=", 3.0),
     "arena": ([], ">=", 0.5),
 }
-# greedy episodes to judge by; Pendulum's returns spread by 100, so that the mean of 20 is uncertain by 25
+# Greedy episodes to evaluate. Pendulum's returns have a deviation of 100: the mean of 20 would be uncertain by 25.
 EPISODES = {"cartpole_no_velocity": 20, "pendulum_no_velocity": 100}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="settings to train (all by default)")
+    parser.add_argument("names", nargs="*", help="settings to train (default: all)")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
