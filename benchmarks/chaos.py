@@ -26,6 +26,7 @@ from typing import IO
 
 import psutil
 from kills import digest
+from soak import count_updates
 
 from holdfast.checkpoint import list_checkpoints, verify_checkpoint
 from holdfast.errors import HoldfastError
@@ -93,8 +94,7 @@ class Run:
         return self.process is not None and self.process.poll() is None
 
     def updates(self) -> int:
-        file = self.path / "metrics.jsonl"
-        return file.read_bytes().count(b"\n") if file.exists() else 0
+        return count_updates(self.path)
 
     def wait_for_progress(self, updates: int, within: float = 120.0) -> bool:
         """Wait for this many more lines of metrics; false if the run ends or they do not come in time."""

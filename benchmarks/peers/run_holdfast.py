@@ -7,24 +7,8 @@ import tempfile
 from argparse import Namespace
 from pathlib import Path
 
-from common import (
-    CLIP,
-    ENTROPY_COEF,
-    EPOCHS,
-    GAE_LAMBDA,
-    GAMMA,
-    GOAL,
-    GOAL_EPISODES,
-    HIDDEN,
-    HORIZON,
-    LR,
-    MAX_GRAD_NORM,
-    MINIBATCHES,
-    VALUE_COEF,
-    Clock,
-    parse_options,
-    print_result,
-)
+import common
+from common import Clock, parse_options, print_result
 
 from holdfast.config import load_settings
 from holdfast.evaluate import evaluate_run
@@ -38,26 +22,26 @@ def run(folder: str, name: str, seed: int, *words: str) -> Path:
 
 
 def measure_speed(options: Namespace, folder: str) -> dict:
-    batch = options.envs * HORIZON
+    batch = options.envs * common.HORIZON
     words = [
         "env=gym:CartPole-v1",
         "env.hide=[1,3]",
         f"env.num_envs={options.envs}",
-        f"trainer.horizon={HORIZON}",
+        f"trainer.horizon={common.HORIZON}",
         f"trainer.batch_size={batch}",
-        f"trainer.minibatch_size={batch // MINIBATCHES}",
-        f"trainer.update_epochs={EPOCHS}",
-        f"trainer.lr={LR}",
-        f"trainer.gamma={GAMMA}",
-        f"trainer.gae_lambda={GAE_LAMBDA}",
-        f"trainer.clip={CLIP}",
+        f"trainer.minibatch_size={batch // common.MINIBATCHES}",
+        f"trainer.update_epochs={common.EPOCHS}",
+        f"trainer.lr={common.LR}",
+        f"trainer.gamma={common.GAMMA}",
+        f"trainer.gae_lambda={common.GAE_LAMBDA}",
+        f"trainer.clip={common.CLIP}",
         "trainer.value_clip=0",
-        f"trainer.value_coef={VALUE_COEF}",
-        f"trainer.entropy_coef={ENTROPY_COEF}",
-        f"trainer.max_grad_norm={MAX_GRAD_NORM}",
+        f"trainer.value_coef={common.VALUE_COEF}",
+        f"trainer.entropy_coef={common.ENTROPY_COEF}",
+        f"trainer.max_grad_norm={common.MAX_GRAD_NORM}",
         "trainer.checkpoint_interval=0",
-        f"policy.hidden={HIDDEN}",
-        f"policy.encoder=[{HIDDEN}]",
+        f"policy.hidden={common.HIDDEN}",
+        f"policy.encoder=[{common.HIDDEN}]",
         "policy.heads=[]",
         "policy.normalize_obs=false",
     ]
@@ -79,7 +63,7 @@ def measure_goal(options: Namespace, folder: str) -> dict:
     path = run(folder, "goal", options.seed, *words, f"trainer.total_timesteps={options.steps}")
     rows = read_metrics(path)
     for row, checkpoint in zip(rows, sorted((path / "checkpoints").iterdir()), strict=True):
-        if evaluate_run(path, episodes=GOAL_EPISODES, checkpoint=checkpoint.name).return_mean >= GOAL:
+        if evaluate_run(path, episodes=common.GOAL_EPISODES, checkpoint=checkpoint.name).return_mean >= common.GOAL:
             return {"reached": True, "steps": row["agent_steps"], "seconds": row["wall_s"]}
     return {"reached": False, "steps": rows[-1]["agent_steps"], "seconds": rows[-1]["wall_s"]}
 

@@ -13,23 +13,10 @@ os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"  # one thread; re
 from time import perf_counter
 from typing import Any, NamedTuple
 
+import common
 import jax
 import jax.numpy as jnp
-from common import (
-    CLIP,
-    EPOCHS,
-    GAE_LAMBDA,
-    GAMMA,
-    HIDDEN,
-    HORIZON,
-    LR,
-    MAX_GRAD_NORM,
-    MINIBATCHES,
-    VALUE_COEF,
-    Clock,
-    parse_options,
-    print_result,
-)
+from common import Clock, parse_options, print_result
 from jax import Array, lax, random
 from jax.tree_util import tree_map
 
@@ -84,7 +71,12 @@ def step_worlds(worlds: Worlds, action: Array, key: Array) -> tuple[Worlds, Arra
 
 
 def make_params(key: Array) -> Params:
-    shapes = {"encoder": (2, HIDDEN), "lstm": (2 * HIDDEN, 4 * HIDDEN), "actor": (HIDDEN, 2), "critic": (HIDDEN, 1)}
+    shapes = {
+        "encoder": (2, common.HIDDEN),
+        "lstm": (2 * common.HIDDEN, 4 * common.HIDDEN),
+        "actor": (common.HIDDEN, 2),
+        "critic": (common.HIDDEN, 1),
+    }
     scales = {"encoder": 1.0, "lstm": 1.0, "actor": 0.01, "critic": 1.0}
     keys = random.split(key, len(shapes))
     params = {
@@ -97,7 +89,7 @@ def lstm_step(params: Params, memory: tuple[Array, Array], inputs: tuple[Array, 
     """One step of the LSTM on what the input contributes to the gates; memory is zero where `first` is true."""
     gates_of_x, first = inputs
     h, c = (jnp.where(first[:, None], 0.0, s) for s in memory)
-    i, f, g, o = jnp.split(gates_of_x + h @ params["lstm"][HIDDEN:], 4, 1)
+    i, f, g, o = jnp.split(gates_of_x + h @ params["lstm"][common.HIDDEN :], 4, 1)
     c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
     h = jax.nn.sigmoid(o) * jnp.tanh(c)
     return (h, c), h
@@ -108,7 +100,7 @@ def run_policy(
 ) -> tuple[tuple[Array, Array], Array, Array]:
     """obs [T, B, 2], first [T, B] -> memory, log-probs [T, B, 2], values [T, B]."""
     x = jnp.tanh(obs @ params["encoder"] + params["encoder_bias"])
-    gates = x @ params["lstm"][:HIDDEN] + params["lstm_bias"]
+    gates = x @ params["lstm"][: common.HIDDEN] + params["lstm_bias"]
     memory, h = lax.scan(lambda m, inputs: lstm_step(params, m, inputs), memory, (gates, first))
     logits = h @ params["actor"] + params["actor_bias"]
     return memory, jax.nn.log_softmax(logits), (h @ params["critic"] + params["critic_bias"])[..., 0]
@@ -135,7 +127,7 @@ def collect(carry: Carry) -> tuple[Carry, Step]:
         row = Step(obs, first, action, taken(log_probs[0], action), value[0], jnp.ones(len(obs)), done)
         return (worlds, memory, done), row
 
-    key, *keys = random.split(carry.key, HORIZON + 1)
+    key, *keys = random.split(carry.key, common.HORIZON + 1)
     (worlds, memory, first), rows = lax.scan(step, (carry.worlds, carry.memory, carry.first), jnp.stack(keys))
     return carry._replace(worlds=worlds, memory=memory, first=first, key=key), rows
 
@@ -147,8 +139,8 @@ def compute_advantages(carry: Carry, rows: Step) -> Array:
     def back(state: tuple[Array, Array], row: Step) -> tuple[tuple[Array, Array], Array]:
         advantage, next_value = state
         alive = 1.0 - row.done
-        delta = row.reward + GAMMA * alive * next_value - row.value
-        advantage = delta + GAMMA * GAE_LAMBDA * alive * advantage
+        delta = row.reward + common.GAMMA * alive * next_value - row.value
+        advantage = delta + common.GAMMA * common.GAE_LAMBDA * alive * advantage
         return (advantage, row.value), advantage
 
     return lax.scan(back, (jnp.zeros_like(last[0]), last[0]), rows, reverse=True)[1]
@@ -158,18 +150,18 @@ def loss(params: Params, memory: tuple[Array, Array], rows: Step, advantages: Ar
     _, log_probs, values = run_policy(params, memory, rows.obs, rows.first)
     ratio = jnp.exp(taken(log_probs, rows.action) - rows.log_prob)
     normal = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-    gain = jnp.minimum(ratio * normal, jnp.clip(ratio, 1 - CLIP, 1 + CLIP) * normal)
-    return VALUE_COEF * jnp.square(values - (advantages + rows.value)).mean() - gain.mean()
+    gain = jnp.minimum(ratio * normal, jnp.clip(ratio, 1 - common.CLIP, 1 + common.CLIP) * normal)
+    return common.VALUE_COEF * jnp.square(values - (advantages + rows.value)).mean() - gain.mean()
 
 
 def adam_step(carry: Carry, grads: Params) -> Carry:
     norm = jnp.sqrt(sum(jnp.sum(g * g) for g in grads.values()))
-    grads = tree_map(lambda g: g * jnp.minimum(1.0, MAX_GRAD_NORM / (norm + 1e-6)), grads)
+    grads = tree_map(lambda g: g * jnp.minimum(1.0, common.MAX_GRAD_NORM / (norm + 1e-6)), grads)
     n = carry.num_steps + 1
     mean = tree_map(lambda m, g: 0.9 * m + 0.1 * g, carry.mean, grads)
     square = tree_map(lambda s, g: 0.999 * s + 0.001 * g * g, carry.square, grads)
     params = tree_map(
-        lambda p, m, s: p - LR * (m / (1 - 0.9**n)) / (jnp.sqrt(s / (1 - 0.999**n)) + 1e-8),
+        lambda p, m, s: p - common.LR * (m / (1 - 0.9**n)) / (jnp.sqrt(s / (1 - 0.999**n)) + 1e-8),
         carry.params,
         mean,
         square,
@@ -190,10 +182,10 @@ def update(carry: Carry) -> tuple[Carry, Array]:
         return adam_step(carry, grads), None
 
     def learn_epoch(carry: Carry, key: Array) -> tuple[Carry, None]:
-        order = random.permutation(key, num_envs).reshape(MINIBATCHES, -1)
+        order = random.permutation(key, num_envs).reshape(common.MINIBATCHES, -1)
         return lax.scan(learn_minibatch, carry, order)
 
-    key, *keys = random.split(carry.key, EPOCHS + 1)
+    key, *keys = random.split(carry.key, common.EPOCHS + 1)
     carry, _ = lax.scan(learn_epoch, carry._replace(key=key), jnp.stack(keys))
     return carry, carry.worlds.steps.mean()
 
@@ -201,7 +193,7 @@ def update(carry: Carry) -> tuple[Carry, Array]:
 def main() -> None:
     options = parse_options()
     key, key_params, key_worlds = random.split(random.key(options.seed), 3)
-    params, zeros = make_params(key_params), jnp.zeros((options.envs, HIDDEN))
+    params, zeros = make_params(key_params), jnp.zeros((options.envs, common.HIDDEN))
     nothing = tree_map(jnp.zeros_like, params)
     first = jnp.ones(options.envs, bool)
     worlds = reset_worlds(key_worlds, options.envs)
@@ -213,7 +205,7 @@ def main() -> None:
     while True:
         carry, length = compiled(carry)
         length = float(length)  # waits for the update
-        steps += options.envs * HORIZON
+        steps += options.envs * common.HORIZON
         if clock.update_done(steps):
             break
     note = f"compiled in {compile_seconds:.1f} s; episodes under way last {length:.0f} steps"

@@ -9,24 +9,10 @@ import logging
 import tempfile
 from typing import Any
 
+import common
 import torch
 from cartpole import make_env
-from common import (
-    CLIP,
-    ENTROPY_COEF,
-    EPOCHS,
-    GAE_LAMBDA,
-    GAMMA,
-    HIDDEN,
-    HORIZON,
-    LR,
-    MAX_GRAD_NORM,
-    MINIBATCHES,
-    VALUE_COEF,
-    Clock,
-    parse_options,
-    print_result,
-)
+from common import Clock, parse_options, print_result
 from sample_factory.algo.runners.runner import AlgoObserver, Runner
 from sample_factory.cfg.arguments import parse_full_cfg, parse_sf_args
 from sample_factory.envs.env_utils import register_env
@@ -48,7 +34,7 @@ def make_one(*_: Any, **__: Any) -> Any:
 
 
 def make_settings(num_envs: int, seed: int, folder: str) -> Any:
-    batch = num_envs * HORIZON
+    batch = num_envs * common.HORIZON
     settings = {
         "env": "cartpole_no_velocity",
         "experiment": "speed",
@@ -61,24 +47,24 @@ def make_settings(num_envs: int, seed: int, folder: str) -> Any:
         "worker_num_splits": 1,
         "num_envs_per_worker": num_envs,
         "num_batches_to_accumulate": 1,
-        "rollout": HORIZON,
-        "recurrence": HORIZON,
-        "batch_size": batch // MINIBATCHES,
-        "num_batches_per_epoch": MINIBATCHES,
-        "num_epochs": EPOCHS,
-        "learning_rate": LR,
-        "gamma": GAMMA,
-        "gae_lambda": GAE_LAMBDA,
-        "ppo_clip_ratio": CLIP,
+        "rollout": common.HORIZON,
+        "recurrence": common.HORIZON,
+        "batch_size": batch // common.MINIBATCHES,
+        "num_batches_per_epoch": common.MINIBATCHES,
+        "num_epochs": common.EPOCHS,
+        "learning_rate": common.LR,
+        "gamma": common.GAMMA,
+        "gae_lambda": common.GAE_LAMBDA,
+        "ppo_clip_ratio": common.CLIP,
         "ppo_clip_value": 1e6,
-        "value_loss_coeff": VALUE_COEF,
-        "exploration_loss_coeff": ENTROPY_COEF,
-        "max_grad_norm": MAX_GRAD_NORM,
+        "value_loss_coeff": common.VALUE_COEF,
+        "exploration_loss_coeff": common.ENTROPY_COEF,
+        "max_grad_norm": common.MAX_GRAD_NORM,
         "normalize_input": False,
         "normalize_returns": False,
         "use_rnn": True,
         "rnn_type": "lstm",
-        "rnn_size": HIDDEN,
+        "rnn_size": common.HIDDEN,
         "nonlinearity": "tanh",
         "decorrelate_experience_max_seconds": 0,
         "decorrelate_envs_on_one_worker": False,
@@ -89,8 +75,8 @@ def make_settings(num_envs: int, seed: int, folder: str) -> Any:
         "set_workers_cpu_affinity": False,
     }
     words = [f"--{key}={value}" for key, value in settings.items()]
-    parser, _ = parse_sf_args([*words, "--encoder_mlp_layers", str(HIDDEN)])
-    return parse_full_cfg(parser, [*words, "--encoder_mlp_layers", str(HIDDEN)])
+    parser, _ = parse_sf_args([*words, "--encoder_mlp_layers", str(common.HIDDEN)])
+    return parse_full_cfg(parser, [*words, "--encoder_mlp_layers", str(common.HIDDEN)])
 
 
 def main() -> None:
@@ -101,7 +87,7 @@ def main() -> None:
         settings = make_settings(options.envs, options.seed, folder)
         _, runner = make_runner(settings)
         clock = Clock(options)
-        runner.register_observer(AfterUpdate(clock, options.envs * HORIZON))
+        runner.register_observer(AfterUpdate(clock, options.envs * common.HORIZON))
         torch.set_num_threads(1)
         runner.init()
         runner.run()

@@ -10,28 +10,11 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
+import common
 import numpy as np
 import torch
 from cartpole import make_env
-from common import (
-    CLIP,
-    ENTROPY_COEF,
-    EPOCHS,
-    GAE_LAMBDA,
-    GAMMA,
-    GOAL_EPISODES,
-    GOAL_STEPS,
-    HIDDEN,
-    HORIZON,
-    LR,
-    MAX_GRAD_NORM,
-    MINIBATCHES,
-    VALUE_COEF,
-    Clock,
-    GoalClock,
-    parse_options,
-    print_result,
-)
+from common import Clock, GoalClock, parse_options, print_result
 from sb3_contrib import RecurrentPPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
@@ -41,8 +24,8 @@ from torch import Tensor, nn
 
 class Encoder(BaseFeaturesExtractor):
     def __init__(self, observation_space: Any):
-        super().__init__(observation_space, HIDDEN)
-        self.layers = nn.Sequential(nn.Linear(2, HIDDEN), nn.Tanh())
+        super().__init__(observation_space, common.HIDDEN)
+        self.layers = nn.Sequential(nn.Linear(2, common.HIDDEN), nn.Tanh())
 
     def forward(self, observations: Tensor) -> Tensor:
         return self.layers(observations)
@@ -66,23 +49,23 @@ def make_speed(env: VecEnv, options: Namespace) -> RecurrentPPO:
     network = {
         "features_extractor_class": Encoder,
         "net_arch": {"pi": [], "vf": []},
-        "lstm_hidden_size": HIDDEN,
+        "lstm_hidden_size": common.HIDDEN,
         "shared_lstm": True,
         "enable_critic_lstm": False,
     }
     return RecurrentPPO(
         "MlpLstmPolicy",
         env,
-        n_steps=HORIZON,
-        batch_size=options.envs * HORIZON // MINIBATCHES,
-        n_epochs=EPOCHS,
-        learning_rate=LR,
-        gamma=GAMMA,
-        gae_lambda=GAE_LAMBDA,
-        clip_range=CLIP,
-        vf_coef=VALUE_COEF,
-        ent_coef=ENTROPY_COEF,
-        max_grad_norm=MAX_GRAD_NORM,
+        n_steps=common.HORIZON,
+        batch_size=options.envs * common.HORIZON // common.MINIBATCHES,
+        n_epochs=common.EPOCHS,
+        learning_rate=common.LR,
+        gamma=common.GAMMA,
+        gae_lambda=common.GAE_LAMBDA,
+        clip_range=common.CLIP,
+        vf_coef=common.VALUE_COEF,
+        ent_coef=common.ENTROPY_COEF,
+        max_grad_norm=common.MAX_GRAD_NORM,
         policy_kwargs=network,
         seed=options.seed,
         device="cpu",
@@ -121,11 +104,15 @@ def make_zoo(env: VecEnv, options: Namespace) -> RecurrentPPO:
 
 def greedy_return(model: RecurrentPPO) -> float:
     """Mean return of 20 greedy episodes, with the normalisation of observations that training uses, if any."""
-    env = DummyVecEnv([make_env] * GOAL_EPISODES)
+    env = DummyVecEnv([make_env] * common.GOAL_EPISODES)
     env.seed(1_000_000)
     normalizer = model.get_vec_normalize_env()
     obs, state = env.reset(), None
-    first, done, totals = np.ones(GOAL_EPISODES, bool), np.zeros(GOAL_EPISODES, bool), np.zeros(GOAL_EPISODES)
+    first, done, totals = (
+        np.ones(common.GOAL_EPISODES, bool),
+        np.zeros(common.GOAL_EPISODES, bool),
+        np.zeros(common.GOAL_EPISODES),
+    )
     while not done.all():
         seen = obs if normalizer is None else normalizer.normalize_obs(obs)
         action, state = model.predict(seen, state=state, episode_start=first, deterministic=True)
@@ -150,7 +137,7 @@ def main() -> None:
         model = (make_zoo if options.task == "goal-zoo" else make_defaults)(env, options)
         clock = GoalClock(options, lambda: greedy_return(model))
         # The rates are scheduled over this many steps, also where fewer are allowed.
-        model.learn(100_000 if options.task == "goal-zoo" else GOAL_STEPS, callback=AfterUpdate(clock))
+        model.learn(100_000 if options.task == "goal-zoo" else common.GOAL_STEPS, callback=AfterUpdate(clock))
     print_result(clock.figures(), ("torch", "sb3-contrib", "gymnasium"))
 
 

@@ -8,24 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import common
 import torch
 from cartpole import make_vector_env
-from common import (
-    CLIP,
-    ENTROPY_COEF,
-    EPOCHS,
-    GAE_LAMBDA,
-    GAMMA,
-    HIDDEN,
-    HORIZON,
-    LR,
-    MAX_GRAD_NORM,
-    MINIBATCHES,
-    VALUE_COEF,
-    Clock,
-    parse_options,
-    print_result,
-)
+from common import Clock, parse_options, print_result
 from skrl.agents.torch.ppo import PPO_CFG, PPO_RNN
 from skrl.envs.wrappers.torch import wrap_env
 from skrl.memories.torch import RandomMemory
@@ -41,14 +27,14 @@ class ActorCritic(CategoricalMixin, DeterministicMixin, Model):
         CategoricalMixin.__init__(self, unnormalized_log_prob=True, role="policy")
         DeterministicMixin.__init__(self, role="value")
         self.num_envs = env.num_envs
-        self.encoder = nn.Sequential(nn.Linear(2, HIDDEN), nn.Tanh())
-        self.lstm = nn.LSTM(HIDDEN, HIDDEN, batch_first=True)
-        self.actor, self.critic = nn.Linear(HIDDEN, 2), nn.Linear(HIDDEN, 1)
+        self.encoder = nn.Sequential(nn.Linear(2, common.HIDDEN), nn.Tanh())
+        self.lstm = nn.LSTM(common.HIDDEN, common.HIDDEN, batch_first=True)
+        self.actor, self.critic = nn.Linear(common.HIDDEN, 2), nn.Linear(common.HIDDEN, 1)
         self.features: Tensor | None = None  # kept from the policy's call for the value's
 
     def get_specification(self) -> dict[str, Any]:
-        size = (1, self.num_envs, HIDDEN)
-        return {"rnn": {"sequence_length": HORIZON, "sizes": [size, size]}}
+        size = (1, self.num_envs, common.HIDDEN)
+        return {"rnn": {"sequence_length": common.HORIZON, "sizes": [size, size]}}
 
     def act(self, inputs: dict[str, Any], *, role: str = "") -> tuple[Tensor, dict[str, Any]]:
         mixin = CategoricalMixin if role == "policy" else DeterministicMixin
@@ -69,13 +55,13 @@ class ActorCritic(CategoricalMixin, DeterministicMixin, Model):
         if not self.training:
             y, state = self.lstm(x.unsqueeze(1), (h, c))
             return y.squeeze(1), list(state)
-        x = x.view(-1, HORIZON, HIDDEN)
+        x = x.view(-1, common.HORIZON, common.HIDDEN)
         # The state of every step is stored; a sequence starts from that of its first one.
-        h, c = (s.view(1, -1, HORIZON, HIDDEN)[:, :, 0].contiguous() for s in (h, c))
-        done = (inputs["terminated"] | inputs["truncated"]).view(-1, HORIZON)
+        h, c = (s.view(1, -1, common.HORIZON, common.HIDDEN)[:, :, 0].contiguous() for s in (h, c))
+        done = (inputs["terminated"] | inputs["truncated"]).view(-1, common.HORIZON)
         ends = [t + 1 for t in done[:, :-1].any(0).nonzero().flatten().tolist()]
         outputs = []
-        for start, end in zip([0, *ends], [*ends, HORIZON], strict=True):
+        for start, end in zip([0, *ends], [*ends, common.HORIZON], strict=True):
             y, (h, c) = self.lstm(x[:, start:end], (h, c))
             outputs.append(y)
             alive = ~done[:, end - 1, None]
@@ -100,22 +86,22 @@ def main() -> None:
     env = wrap_env(make_vector_env(options.envs), verbose=False)
     model = ActorCritic(env)
     settings = PPO_CFG(
-        rollouts=HORIZON,
-        learning_epochs=EPOCHS,
-        mini_batches=MINIBATCHES,
-        discount_factor=GAMMA,
-        gae_lambda=GAE_LAMBDA,
-        learning_rate=LR,
-        grad_norm_clip=MAX_GRAD_NORM,
-        ratio_clip=CLIP,
+        rollouts=common.HORIZON,
+        learning_epochs=common.EPOCHS,
+        mini_batches=common.MINIBATCHES,
+        discount_factor=common.GAMMA,
+        gae_lambda=common.GAE_LAMBDA,
+        learning_rate=common.LR,
+        grad_norm_clip=common.MAX_GRAD_NORM,
+        ratio_clip=common.CLIP,
         value_clip=0,
-        entropy_loss_scale=ENTROPY_COEF,
-        value_loss_scale=VALUE_COEF,
+        entropy_loss_scale=common.ENTROPY_COEF,
+        value_loss_scale=common.VALUE_COEF,
     )
     settings.experiment.write_interval = settings.experiment.checkpoint_interval = 0
     agent = MeasuredPPO(
         models={"policy": model, "value": model},
-        memory=RandomMemory(memory_size=HORIZON, num_envs=options.envs, device="cpu"),
+        memory=RandomMemory(memory_size=common.HORIZON, num_envs=options.envs, device="cpu"),
         cfg=settings,
         observation_space=env.observation_space,
         action_space=env.action_space,
