@@ -57,31 +57,31 @@ bench: $(VENV)/.installed  ## ratios of speed, as a table (ARGS="--json out.json
 	$(BIN)/holdfast bench $(ARGS)
 
 bench-peers: $(VENV)/.installed  ## compare with other libraries: time to a goal and steps/s (25 minutes; ARGS=--quick to try)
-	$(BIN)/python benchmarks/peers/compare.py $(ARGS)
+	$(BIN)/python proofs/peers/compare.py $(ARGS)
 
 audit-peers: $(VENV)/.installed  ## audit recurrent policies of other libraries
-	$(BIN)/python benchmarks/audit_peers.py $(ARGS)
+	$(BIN)/python proofs/audit_peers.py $(ARGS)
 
 audit-agents: $(VENV)/.installed  ## audit every agent with every core and twenty seeds: is there a false alarm? (long)
-	$(BIN)/python benchmarks/audit_agents.py $(ARGS)
+	$(BIN)/python proofs/audit_agents.py $(ARGS)
 
 learn: $(VENV)/.installed  ## the ready-made settings with a goal, three seeds: do they learn? (long)
-	$(BIN)/python benchmarks/learn.py $(ARGS)
+	$(BIN)/python proofs/learn.py $(ARGS)
 
 learn-agents: $(VENV)/.installed  ## every agent of both families on the quick start: does it learn? (long)
-	$(BIN)/python benchmarks/agents.py $(ARGS)
+	$(BIN)/python proofs/agents.py $(ARGS)
 
 bugs: $(VENV)/.installed  ## what state bugs cost: curves of broken policies beside the right one (long)
-	$(BIN)/python benchmarks/bugs.py $(ARGS)
+	$(BIN)/python proofs/bugs.py $(ARGS)
 
 soak: $(VENV)/.installed  ## 3,000 updates with and without workers: does memory, or anything else, grow? (long)
-	$(BIN)/python benchmarks/soak.py $(ARGS)
+	$(BIN)/python proofs/soak.py $(ARGS)
 
 kills: $(VENV)/.installed  ## SIGKILL at 50 points of a run, continued each time: is it the run it would have been? (long)
-	$(BIN)/python benchmarks/kills.py $(ARGS)
+	$(BIN)/python proofs/kills.py $(ARGS)
 
 chaos: $(VENV)/.installed  ## ten minutes of everything that can happen to a run (ARGS="--minutes 3")
-	$(BIN)/python benchmarks/chaos.py $(ARGS)
+	$(BIN)/python proofs/chaos.py $(ARGS)
 
 clean:  ## remove environments and caches, never runs
 	rm -rf $(VENV) .venv-* .pytest_cache .ruff_cache .hypothesis build dist

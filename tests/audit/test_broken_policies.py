@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "examples" / "broken_policies.py"
 PAGE = ROOT / "docs" / "bugs.md"
-BUGS = load_file(str(ROOT / "benchmarks" / "bugs.py"), "bugs")
+BUGS = load_file(str(ROOT / "proofs" / "bugs.py"), "bugs")
 BROKEN = load_file(str(FILE), "test").BROKEN
 NAMED = sorted({kind.caught_by for kind in BROKEN})
 

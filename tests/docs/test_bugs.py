@@ -8,12 +8,12 @@ import pytest
 
 from holdfast.policies.registry import load_file
 
-BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "bugs.py"
+BENCHMARK = Path(__file__).parents[2] / "proofs" / "bugs.py"
 
 
 @pytest.fixture
 def bugs(monkeypatch, tmp_path):
-    """benchmarks/bugs.py with a folder of its own, and runs that are made up: new, with the seed they got."""
+    """proofs/bugs.py with a folder of its own, and runs that are made up: new, with the seed they got."""
     module = load_file(str(BENCHMARK), "bugs")
     monkeypatch.setattr(module, "PICTURES", tmp_path / "bugs")
     monkeypatch.setattr(module, "CURVES", tmp_path / "bugs" / "curves.json")

@@ -64,7 +64,7 @@ def test_a_run_stopped_before_its_first_update_leaves_its_name_free(tmp_path: Pa
 
 @pytest.mark.slow
 def test_sigkill_at_points_of_progress():
-    command = [sys.executable, str(REPOSITORY / "benchmarks" / "kills.py"), "--points", "4", "cartpole", "memory"]
+    command = [sys.executable, str(REPOSITORY / "proofs" / "kills.py"), "--points", "4", "cartpole", "memory"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 of 4 kills survived" in done.stdout

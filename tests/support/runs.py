@@ -37,7 +37,7 @@ CARTPOLE = ["env=gym:CartPole-v1", "env.hide=[1]", *TINY, *SMALL_NET]  # four up
 
 
 def _load_kills() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("kills", REPOSITORY / "benchmarks" / "kills.py")
+    spec = importlib.util.spec_from_file_location("kills", REPOSITORY / "proofs" / "kills.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
