@@ -122,7 +122,7 @@ def test_a_graph_with_its_own_wiring():
     policy = ComponentPolicy(TOKENS, graph)
     initialize_like_seeds(policy)
     for name, gain in (("cnn1", SQRT_2), ("cnn2", 0.01), ("own", SQRT_2)):
-        assert_orthogonal(policy.components[name].layer.weight.detach(), gain)
+        assert_orthogonal(policy.component(name).layer.weight.detach(), gain)
     numbers = {
         "_obs_": {"type": "ObsVector"},
         "_core_": {"type": "LSTM", "sources": ["_obs_"]},
@@ -131,7 +131,7 @@ def test_a_graph_with_its_own_wiring():
     }
     policy = ComponentPolicy(MASKED, {"components": numbers})
     initialize_like_seeds(policy)
-    assert_orthogonal(policy.components["_action_"].layer.weight.detach())
+    assert_orthogonal(policy.component("_action_").layer.weight.detach())
 
 
 @pytest.mark.parametrize(
