@@ -94,7 +94,7 @@ def test_the_spec_says_that_actions_are_masked_and_keeps_it():
 
 FAULTS = [
     ("missing", "no info['action_mask']"),
-    ("size", "an action mask of shape (3,), where its action space needs (4,),"),
+    ("size", "an action mask of shape (3,), expected (4,),"),
     ("values", "an action mask with 2, not only 0 and 1,"),
     ("nan", "an action mask with nan, not only 0 and 1,"),
     ("text", "an action mask of type <U3, not 0 and 1,"),

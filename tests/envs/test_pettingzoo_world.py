@@ -128,7 +128,7 @@ def test_every_step_equals_the_bare_environment():
     ("fault", "words"),
     [
         ("raise", "raised RuntimeError: the party is over in step()"),
-        ("forget", "returned no observation for 'ann', who acted, from step()"),
+        ("forget", "returned no observation for 'ann', which acted, from step()"),
     ],
 )
 def test_faults_are_told_with_their_origin(fault: str, words: str):

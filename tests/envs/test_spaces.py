@@ -121,7 +121,7 @@ def test_dict_parts_follow_the_order_of_the_space():
         (spaces.Box(-1, 1, (2,)), np.zeros(1, np.float32), ["(1,)", "(2,)"]),  # would broadcast
         (spaces.Box(-1, 1, (2,)), 0.5, ["()", "(2,)"]),
         (spaces.Box(-1, 1, (2,)), None, ["()", "(2,)"]),
-        (spaces.Box(-1, 1, (2,)), [0.0, [1.0, 2.0]], ["no array"]),
+        (spaces.Box(-1, 1, (2,)), [0.0, [1.0, 2.0]], ["not an array"]),
         (spaces.Box(-1, 1, (2,)), np.array(["a", "b"]), ["<U1", "float32"]),
         (spaces.Box(-1, 1, (2,)), np.zeros(2, complex), ["complex", "float32"]),
         (spaces.Box(0, 255, (2,), np.uint8), np.array([0.5, 0.5]), ["float64", "uint8"]),  # would become 0
@@ -146,7 +146,7 @@ def test_harmless_deviations_are_read():
 @pytest.mark.parametrize(
     ("space", "words"),
     [
-        (spaces.Tuple([spaces.Discrete(2)]), ["Tuple", "Box, Discrete and a Dict of Box"]),
+        (spaces.Tuple([spaces.Discrete(2)]), ["Tuple", "Box, Discrete, Dict of Box"]),
         (spaces.MultiBinary(3), ["MultiBinary"]),
         (spaces.Text(5), ["Text"]),
         (spaces.Dict(a=spaces.Box(0, 1, (1,)), b=spaces.Discrete(2)), ["'b'", "Discrete(2)"]),
@@ -161,7 +161,7 @@ def test_unsupported_observation_spaces_are_named(space: spaces.Space, words: li
 
 @pytest.mark.parametrize("space", [spaces.MultiBinary(3), spaces.Box(0, 5, (2,), np.int64)])
 def test_unsupported_action_spaces_are_named(space: spaces.Space):
-    with pytest.raises(SettingsError, match=r"toy world takes .*not supported"):
+    with pytest.raises(SettingsError, match=r"toy world has .*not supported"):
         action_writer(space, "toy world", 0)
 
 
@@ -199,5 +199,5 @@ def test_box_actions_are_clipped_in_the_precision_of_the_space(values: list[floa
 
 def test_a_policys_nan_is_not_blamed_on_the_environment():
     writer = action_writer(spaces.Box(-1, 1, (2,)), "toy world", first_slot=10)
-    with pytest.raises(NonFiniteError, match=r"toy world: action of slot 12 is nan(?s:.*)policy made it"):
+    with pytest.raises(NonFiniteError, match=r"toy world: action of slot 12 is nan(?s:.*)from the policy"):
         writer.write(np.array([[0, 0], [0, 0], [0, np.nan]], np.float32))

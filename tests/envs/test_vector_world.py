@@ -120,7 +120,7 @@ def test_native_cartpole_matches_its_own_batch():
 def test_a_vector_environment_has_to_say_when_it_resets():
     envs = sync(toy_gym.Count, AutoresetMode.SAME_STEP)
     envs.metadata = {}
-    with pytest.raises(SettingsError, match=r"toy does not say when it resets"):
+    with pytest.raises(SettingsError, match=r"toy: .*unknown when it resets"):
         VectorWorld(envs, "toy")
 
 

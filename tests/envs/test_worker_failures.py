@@ -141,7 +141,7 @@ def kill(world: WorkerWorld, number: int = 1, how: signal.Signals = signal.SIGKI
             "shape",
             "failed: gym:toy_gym:Frail-v0: environment 3 (slot 3) returned an observation of shape (1,)",
         ),
-        ("SIGKILL", "was ended by SIGKILL."),
+        ("SIGKILL", "was killed by SIGKILL."),
         ("SIGSTOP", "has not answered for 0.7 s."),
         ("hang", "has not answered for 0.7 s."),
     ],
@@ -166,7 +166,7 @@ def test_a_failed_worker_is_replaced(trial: Callable[..., Trial], fault: str, wo
     assert line.startswith(f"worker 1 with environments 2 to 3 (pid {second}) {words}")
     episodes = f"episodes {cut.min()} to {cut.max()}" if cut.min() < cut.max() else f"episode {cut.min()}"
     new = pids(t.world)[1]
-    assert rest == f"Restarted as pid {new}, failure 1 of at most 3 in a row. Thrown away: {episodes}."
+    assert rest == f"Restarted as pid {new}, failure 1 of at most 3 in a row. Discarded: {episodes}."
     for _ in range(10):
         t.step()
     assert len(t.told) == 1
@@ -201,7 +201,7 @@ def test_a_worker_that_cannot_be_built_again_is_tried_again(trial: Callable[...,
     t.step(failing=True)
     assert len(t.told) == 3
     for told in t.told[1:]:
-        assert re.search(r"worker 1 .* failed: env=gym:\S+: the environment cannot be made", told)
+        assert re.search(r"worker 1 .* failed: env=gym:\S+: creating the environment failed", told)
     assert note.read_text() == "0"
     t.step()
 
@@ -219,7 +219,7 @@ def test_an_episode_that_has_no_beginning_is_left_out(trial: Callable[..., Trial
     t = trial(frail(unlucky=(episode_seed(SEED, 3, 1),)))
     kill(t.world)
     t.step(failing=True, skipped=1)
-    assert [re.findall(r"Thrown away: (.*)\.", told) for told in t.told] == [["episode 0"], ["episode 1"]]
+    assert [re.findall(r"Discarded: (.*)\.", told) for told in t.told] == [["episode 0"], ["episode 1"]]
     t.step()
 
 
@@ -337,7 +337,7 @@ def test_a_restarted_worker_leaves_signals_to_its_parent_and_leaves_with_it(tria
     assert len(restarted) == 2
     parent.kill()
     _, errors = parent.communicate()
-    assert errors.count("was ended by SIGKILL.\nRestarted as pid ") == 2
+    assert errors.count("was killed by SIGKILL.\nRestarted as pid ") == 2
     assert gone(restarted, 5)
 
 

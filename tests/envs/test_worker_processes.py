@@ -38,7 +38,7 @@ def test_a_killed_worker_is_named_with_its_environments():
     with odd("sleep") as world:
         workers = pids(world)
         threading.Timer(0.3, os.kill, (workers[1], signal.SIGKILL)).start()
-        with pytest.raises(HoldfastError, match=r"worker 1 with environments 2 to 3 \(pid \d+\) was ended by SIGKILL"):
+        with pytest.raises(HoldfastError, match=r"worker 1 with environments 2 to 3 \(pid \d+\) was killed by SIGKILL"):
             world.step(np.array([3, 0, 0, 0]))
         assert gone(workers, 0)
 
@@ -48,7 +48,7 @@ def test_a_worker_killed_between_steps_is_noticed():
     with odd() as world:
         os.kill(pids(world)[0], signal.SIGKILL)
         world._workers[0].process.join()
-        with pytest.raises(HoldfastError, match=r"worker 0 .* was ended by SIGKILL"):
+        with pytest.raises(HoldfastError, match=r"worker 0 .* was killed by SIGKILL"):
             idle(world)
 
 
@@ -65,7 +65,7 @@ def test_a_dead_worker_whose_pipe_stays_open_is_noticed(tmp_path: Path, monkeypa
     note = tmp_path / "orphan"
     monkeypatch.setenv("ORPHAN", str(note))
     try:
-        with odd("orphan") as world, pytest.raises(HoldfastError, match=r"worker 0 .* ended by SIGKILL"):
+        with odd("orphan") as world, pytest.raises(HoldfastError, match=r"worker 0 .* killed by SIGKILL"):
             world.step(np.array([0, 3, 0, 0]))
         assert psutil.pid_exists(int(note.read_text()))
     finally:

@@ -143,7 +143,7 @@ def test_the_run_goes_on_and_learns_nothing_of_the_cut_episodes(
     noticed = when - signaller.sent_at[0]
     print(f"{number.name} noticed, and another worker started, after {noticed:.3f} s")
     assert noticed < LONG_TO_NOTICE
-    how = "was ended by SIGKILL" if number == signal.SIGKILL else "has not answered for 2 s"
+    how = "was killed by SIGKILL" if number == signal.SIGKILL else "has not answered for 2 s"
     assert re.match(rf"worker 1 with environments 2 to 3 \(pid {signaller.targets[0].pid}\) {how}\.\n", text)
 
     row = STEP - 32 - 1  # of the second rollout, whose answer was lost
@@ -187,7 +187,7 @@ def test_the_run_goes_on_and_learns_nothing_of_the_cut_episodes(
 @pytest.mark.slow
 def test_too_many_failures_in_a_row_end_the_run_and_what_was_learned_is_saved(tmp_path: Path, monkeypatch):
     words = [*WORDS, "trainer.worker_failures=1", "trainer.checkpoint_interval=0"]
-    with pytest.raises(HoldfastError, match=r"worker 1 with environments 2 to 3 \(pid \d+\) was ended by SIGKILL"):
+    with pytest.raises(HoldfastError, match=r"worker 1 with environments 2 to 3 \(pid \d+\) was killed by SIGKILL"):
         run_signalled(signal.SIGKILL, [STEP, STEP + 2], tmp_path, monkeypatch, words)
     [path] = list_checkpoints(tmp_path / "demo" / "checkpoints")
     assert load_checkpoint(path).facts["update"] == 1

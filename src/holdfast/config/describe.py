@@ -42,7 +42,7 @@ class Key:
 
 
 def describe_keys(world: str | None = None, policy: str | None = None) -> list[Key]:
-    """Every key, in order; only those of one world ("memory", "gym:") or one kind of policy ("plain", "box") if given."""
+    """Every key, in order. world ("memory", "gym:") and policy ("plain", "box") select those of one of each."""
     worlds = [WORLDS[world]] if world else WORLDS.values()
     policies = [POLICIES[policy]] if policy else POLICIES.values()
     return [

@@ -170,7 +170,8 @@ def _find_policy(agent: Given, problems: list[Problem], of_run: bool) -> str | N
     if kind is None:
         problems.append(Problem(agent.order, agent.key, f"{agent.source}: {unknown_agent(key, printable(name))}"))
     elif kind == "own" and agent.file and not of_run:
-        message = f"{agent.source}: a settings file cannot name Python code. Give it on the command line: {key}={printable(name)}."
+        word = f"{key}={printable(name)}"
+        message = f"{agent.source}: a settings file cannot name Python code. Give it on the command line: {word}."
         problems.append(Problem(agent.order, agent.key, message))
     return kind
 

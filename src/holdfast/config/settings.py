@@ -1,6 +1,6 @@
 """Settings of a run: type, limits, default and description of every key. No other file holds a default.
 
-The sections of worlds and policies are in `envs/worlds/` and `policies/settings.py`; their base classes in `sections.py`.
+The sections of worlds and policies are in `envs/worlds/` and `policies/`, their base classes in `sections.py`.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class Settings(Section):
     trainer: TrainerSettings = Field(default=TrainerSettings(), description="collection and learning")
     audit: Literal["auto", "on", "warn", "off"] = Field(
         default="auto",
-        description="audit the policy before training, stop if it fails (warn: train anyway); auto: only your own policies",
+        description="audit the policy before training: stop if it fails, or warn; auto: only your own policies",
     )
     progress: Literal["auto", "bars", "lines", "off"] = Field(
         default="auto", description="progress view; auto: bars in a terminal"

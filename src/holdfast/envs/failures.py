@@ -1,4 +1,4 @@
-"""How an environment's failure is told: which environment, which slot, what it did, where in its code."""
+"""Error messages for a failing environment: which environment and slot, what it did, where in its code."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import traceback
 from holdfast.errors import HoldfastError
 
 
-class BadValue(Exception):  # noqa: N818  (never seen by users: `environment_error` turns it into one)
-    """An environment returned something its spaces do not allow; the text follows "returned"."""
+class BadValue(Exception):  # noqa: N818  (internal: `environment_error` turns it into a HoldfastError)
+    """An environment returned something its spaces do not allow. The text continues "returned ..."."""
 
 
 def environment_error(world: str, where: str, doing: str, step: int, error: BaseException) -> HoldfastError:
-    """The error for the user; `where` is like "environment 3 (slot 3)", `doing` is "step" or "reset"."""
+    """The error to show to the user. where: "environment 3 (slot 3)"; doing: "step" or "reset"."""
     if isinstance(error, BadValue):
         return HoldfastError(f"{world}: {where} returned {error} from {doing}() at step {step}.")
     what = describe_error(error)
@@ -21,12 +21,12 @@ def environment_error(world: str, where: str, doing: str, step: int, error: Base
 
 
 def describe_error(error: BaseException) -> str:
-    """Type and text, without a dangling colon when there is no text."""
+    """Type and message of an error; only the type if there is no message."""
     return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 def last_lines(error: BaseException, count: int = 4) -> str:
-    """The end of the traceback of the error that started it all; nothing if that was one of ours."""
+    """Last lines of the traceback of the original error; empty if that is a Holdfast error."""
     while error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, HoldfastError | BadValue):
@@ -45,4 +45,4 @@ def _origin(error: BaseException) -> str:
     if not frames:
         return ""
     frame = frames[-1]
-    return f"\nIt happened in {frame.name}, {os.path.basename(frame.filename)} line {frame.lineno}."
+    return f"\nRaised in {frame.name}, {os.path.basename(frame.filename)} line {frame.lineno}."

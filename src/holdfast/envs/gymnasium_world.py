@@ -1,4 +1,4 @@
-"""Gymnasium environments, one slot each, reset in the step that ended them."""
+"""Gymnasium environments, one slot each, with same-step autoreset."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.spec import WorldSpec
 
 
 def describe_gym(settings: GymEnv) -> WorldSpec:
-    """What policies may know, from one environment that is closed again."""
+    """The spec of the world, from one environment that is closed again."""
     env = make_env(settings)
     try:
         spec = _spec(settings, env)
@@ -30,7 +30,7 @@ def describe_gym(settings: GymEnv) -> WorldSpec:
 
 
 class GymWorld(World):
-    """Episode k of environment i starts from `episode_seed(seed, i, k)`: nothing before it matters."""
+    """Episode k of environment i is seeded with `episode_seed(seed, i, k)`, independent of earlier episodes."""
 
     def __init__(self, settings: GymEnv, env_ids: range, buffers: Buffers | None = None):
         self._envs: list[gymnasium.Env] = []
@@ -96,7 +96,7 @@ class GymWorld(World):
 
 
 def make_env(settings: GymEnv) -> gymnasium.Env:
-    """One environment with its time limit; SettingsError when there is none or it cannot be made."""
+    """One environment; SettingsError if it does not exist or cannot be created."""
     env_id = settings.name.removeprefix("gym:")
     try:
         return gymnasium.make(env_id, **{"disable_env_checker": True, **settings.kwargs})
@@ -105,13 +105,13 @@ def make_env(settings: GymEnv) -> gymnasium.Env:
 
 
 def cannot_make(name: str, env_id: str, error: Exception) -> SettingsError:
-    """Why Gymnasium has not made an environment, with the nearest names when it knows none of this one."""
+    """The error for an environment that Gymnasium cannot create, with the nearest names if the name is unknown."""
     short_id = env_id.rpartition(":")[2]
     if isinstance(error, ImportError) or short_id in gymnasium.registry:
-        return SettingsError(f"env={name}: the environment cannot be made.\n{describe_error(error)}")
+        return SettingsError(f"env={name}: creating the environment failed.\n{describe_error(error)}")
     lowered = {known.lower(): known for known in gymnasium.registry}
     near = [lowered[match] for match in get_close_matches(short_id.lower(), lowered, n=3, cutoff=0.5)]
-    hint = f"Nearest: {', '.join(near)}." if near else "gymnasium.pprint_registry() lists those there are."
+    hint = f"Nearest: {', '.join(near)}." if near else "gymnasium.pprint_registry() lists all."
     return SettingsError(f"env={name}: Gymnasium has no environment {short_id!r}. {hint}")
 
 
@@ -126,7 +126,7 @@ def _spec(settings: GymEnv, env: gymnasium.Env) -> WorldSpec:
 
 
 def _try_mask(spec: WorldSpec, env: gymnasium.Env) -> None:
-    """One reset, so that an environment without masks is refused before a run starts."""
+    """Reset once, to refuse an environment without masks before a run starts."""
     try:
         _, info = env.reset(seed=0)
         MaskReader(spec.actions.mask_sizes).read(info, np.zeros(spec.mask_size, bool))

@@ -1,4 +1,4 @@
-"""Action masks: which actions an environment's info calls legal, checked and copied."""
+"""Read and check action masks, which mark the legal actions, from the info of an environment."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ from holdfast.spec import ActionSpec, BoxActions, keys
 
 
 def with_masks(actions: ActionSpec, world: str) -> ActionSpec:
-    """The same actions, masked; SettingsError where they are no choices."""
+    """The same actions with masked=True; SettingsError for continuous actions."""
     if isinstance(actions, BoxActions):
         raise SettingsError(
-            f"env.action_mask=true: {world} takes real numbers; only choices can be illegal.\nRemove env.action_mask."
+            f"env.action_mask=true: {world} has continuous actions (real numbers), which cannot be masked.\n"
+            "Remove env.action_mask."
         )
     return replace(actions, masked=True)
 
 
 def refused_mask(world: str, error: BadValue) -> SettingsError:
-    """What is wrong with the mask of a first reset, told before anything is trained."""
+    """The error for a missing or invalid mask at the first reset, before training starts."""
     return SettingsError(
         f"env.action_mask=true: {world} returned {error} from reset().\n"
-        "The environment has to give one with every observation; if it gives none, remove env.action_mask."
+        "The environment has to return a mask with every observation; if it has none, remove env.action_mask."
     )
 
 
 class MaskReader:
-    """Reads `info["action_mask"]`: a 0 or 1 (or bool) per choice; of several choices one after the other."""
+    """Reads `info["action_mask"]`: 0 or 1 (or bool) per action; masks of several choices are concatenated."""
 
     def __init__(self, sizes: tuple[int, ...]):
         self._size = sum(sizes)
         self._starts = np.cumsum([0, *sizes[:-1]])
 
     def read(self, info: Mapping[str, Any], out: np.ndarray) -> None:
-        """Write the mask into out [size] bool; BadValue when there is none or it leaves nothing to choose."""
+        """Write the mask into out [size] bool; BadValue if there is none or it allows no action."""
         if info.get(keys.ACTION_MASK) is None:
             raise BadValue(f"no info[{keys.ACTION_MASK!r}]")
         self._copy(info[keys.ACTION_MASK], out)
@@ -48,7 +49,7 @@ class MaskReader:
             raise BadValue(f"an action mask with no legal action{which}")
 
     def read_final(self, info: Mapping[str, Any], out: np.ndarray) -> None:
-        """The same for an episode's last observation. Nobody acts on it: no mask means all legal, none legal is allowed."""
+        """The same for the last observation of an episode, which needs no action: no mask or all false is fine."""
         if info.get(keys.ACTION_MASK) is None:
             out[:] = True
         else:
@@ -58,9 +59,9 @@ class MaskReader:
         try:
             mask = np.asarray(mask)
         except ValueError as error:
-            raise BadValue(f"an action mask that is no array ({error})") from error
+            raise BadValue(f"an action mask that is not an array ({error})") from error
         if mask.shape != (self._size,):
-            raise BadValue(f"an action mask of shape {mask.shape}, where its action space needs ({self._size},),")
+            raise BadValue(f"an action mask of shape {mask.shape}, expected ({self._size},),")
         if mask.dtype.kind not in "biuf":
             raise BadValue(f"an action mask of type {mask.dtype}, not 0 and 1,")
         out[:] = mask

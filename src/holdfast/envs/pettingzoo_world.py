@@ -1,4 +1,4 @@
-"""PettingZoo parallel environments: one slot per possible agent, in their order."""
+"""PettingZoo parallel environments: one slot per possible agent, in the order of `possible_agents`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast.spec import WorldSpec
 
 
 def describe_pettingzoo(settings: PettingZooEnv) -> WorldSpec:
-    """What policies may know, from one environment that is closed again."""
+    """The spec of the world, from one environment that is closed again."""
     env = make_env(settings)
     try:
         spec = _spec(settings, env)
@@ -32,10 +32,10 @@ def describe_pettingzoo(settings: PettingZooEnv) -> WorldSpec:
 
 
 class PettingZooWorld(World):
-    """An environment restarts when its last agent has left; until then slots of agents that left wait.
+    """An environment restarts when its last agent has left; until then the slots of agents that left wait.
 
-    A waiting slot's rows are not valid. Its agent's end is reported once, in the step it left; the row that
-    brings its next first observation arrives as truncated, so memory starts anew there.
+    Rows of a waiting slot are not valid. The end of its agent is reported once, in the step it left. The row with its
+    next first observation is marked as truncated, so its memory is reset.
     """
 
     def __init__(self, settings: PettingZooEnv, env_ids: range, buffers: Buffers | None = None):
@@ -91,7 +91,7 @@ class PettingZooWorld(World):
                 if not stays:
                     b.final_obs[slot] = b.obs[slot]
             else:
-                stays = stays and agent in obs  # it came back, or came late
+                stays = stays and agent in obs  # it came back or joined late
                 b.rewards[slot], b.terminated[slot], b.truncated[slot] = 0.0, False, stays
                 b.valid[slot] = False
                 if stays:
@@ -103,7 +103,7 @@ class PettingZooWorld(World):
                 self._read_present_mask(infos, agent, slot)
 
     def _restart(self, index: int) -> None:
-        """All agents have left: the next episode starts in the same step, for waiting slots too."""
+        """Start the next episode in the step in which the last agent left, also for waiting slots."""
         b = self.buffers
         for slot in self._slots(index):
             b.truncated[slot] |= not b.valid[slot]
@@ -125,7 +125,7 @@ class PettingZooWorld(World):
             raise self._failure(index, "reset", error) from error
 
     def _read_present_mask(self, infos: Any, agent: Any, slot: int) -> None:
-        """What a present agent may do. A slot that waits has everything legal: what it does goes nowhere."""
+        """Read the mask of an agent that acts next. Everything is legal for a waiting slot: its actions are ignored."""
         if self._masks is None:
             return
         if self._present[slot]:
@@ -156,7 +156,7 @@ class PettingZooWorld(World):
 
 
 def make_env(settings: PettingZooEnv) -> Any:
-    """`parallel_env(**kwargs)` of the named module; SettingsError when there is none or it cannot be made."""
+    """`parallel_env(**kwargs)` of the named module; SettingsError if it does not exist or cannot be created."""
     module_name = settings.name.removeprefix("pettingzoo:")
     try:
         module = importlib.import_module(module_name)
@@ -167,17 +167,19 @@ def make_env(settings: PettingZooEnv) -> Any:
         ) from error
     if not hasattr(module, "parallel_env"):
         raise SettingsError(
-            f"env={settings.name}: the module {module_name!r} has no parallel_env(); environments that are "
-            "only turn-based are not supported."
+            f"env={settings.name}: the module {module_name!r} has no parallel_env(). Turn-based (AEC) "
+            "environments are not supported."
         )
     try:
         return module.parallel_env(**settings.kwargs)
     except Exception as error:
-        raise SettingsError(f"env={settings.name}: the environment cannot be made.\n{describe_error(error)}") from error
+        raise SettingsError(
+            f"env={settings.name}: creating the environment failed.\n{describe_error(error)}"
+        ) from error
 
 
 def _nearest(module_name: str) -> str:
-    """Modules beside the missing one with a similar name."""
+    """A sentence with modules of similar names in the same package."""
     package_name, _, name = module_name.rpartition(".")
     try:
         package = importlib.import_module(package_name)
@@ -191,14 +193,14 @@ def _nearest(module_name: str) -> str:
 def _spec(settings: PettingZooEnv, env: Any) -> WorldSpec:
     agents = list(getattr(env, "possible_agents", None) or ())
     if not agents:
-        raise SettingsError(f"{settings.name} has no possible_agents; slots are numbered by them.")
+        raise SettingsError(f"{settings.name} has no possible_agents, which define the slots.")
     first = agents[0]
     for agent in agents[1:]:
         for kind, space_of in (("observation", env.observation_space), ("action", env.action_space)):
             if space_of(agent) != space_of(first):
                 raise SettingsError(
                     f"{settings.name}: {first} and {agent} have different {kind} spaces: {space_of(first)} "
-                    f"and {space_of(agent)}.\nOne policy plays all agents, so their spaces have to be equal."
+                    f"and {space_of(agent)}.\nOne policy plays all agents, so their spaces must be equal."
                 )
     actions = action_writer(env.action_space(first), settings.name, 0).spec
     return WorldSpec(
@@ -210,7 +212,7 @@ def _spec(settings: PettingZooEnv, env: Any) -> WorldSpec:
 
 
 def _try_masks(spec: WorldSpec, env: Any) -> None:
-    """One reset, so that an environment without masks is refused before a run starts."""
+    """Reset once, to refuse an environment without masks before a run starts."""
     masks, mask = MaskReader(spec.actions.mask_sizes), np.zeros(spec.mask_size, bool)
     agent: Any = None
     try:
@@ -227,4 +229,4 @@ def _of(values: Any, agent: Any, what: str) -> Any:
     try:
         return values[agent]
     except KeyError:
-        raise BadValue(f"no {what} for {agent!r}, who acted,") from None
+        raise BadValue(f"no {what} for {agent!r}, which acted,") from None

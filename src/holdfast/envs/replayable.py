@@ -1,4 +1,4 @@
-"""Whether a world can be brought back to where it stood: an episode must depend on its seed and its actions alone."""
+"""Test whether episodes of a world can be replayed: they must depend only on their seed and their actions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ STEPS = 20
 
 
 def why_not_replayable(settings: EnvSection, in_a_worker: bool, worker_timeout: float) -> str | None:
-    """The reason in one line, or None. Plays a few steps of one environment, twice: once with an episode before them.
+    """The reason in one line, or None. Plays the same steps twice: in a fresh environment and in a used one.
 
-    in_a_worker: where a step that never returns, or takes its process with it, harms nobody.
+    in_a_worker: play in a worker process, in case a step hangs or kills its process.
     """
     if settings.single_generator:
         return f"{settings.name}: all environments share one random generator, so an episode cannot be replayed."
@@ -30,14 +30,14 @@ def why_not_replayable(settings: EnvSection, in_a_worker: bool, worker_timeout: 
         with one() as used, one() as fresh:
             _play(used, 0)
             if _play(used, 1) != _play(fresh, 1):
-                return f"{settings.name}: the same seed and actions do not give the same episode twice."
+                return f"{settings.name}: the same seed and actions give different episodes."
     except HoldfastError as error:
-        return f"{settings.name}: whether an episode can be lived again is not known, because it failed: {error}"
+        return f"{settings.name}: the test whether episodes can be replayed failed: {error}"
     return None
 
 
 def _play(world: World, episode: int) -> list[bytes]:
-    """Everything the first steps of an episode show to one who draws legal actions with a seed."""
+    """What the first steps of an episode return, with random legal actions from a fixed seed."""
     b, rng = world.buffers, np.random.default_rng(0)
     world.replay_to(ReplayPoint.at_episode_start(0, world.world_spec, np.array([episode])))
     seen = [b.obs.tobytes()]

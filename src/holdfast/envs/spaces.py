@@ -1,6 +1,6 @@
-"""Gymnasium spaces to our specs, and the two translations that follow: observations in, actions out.
+"""Translate Gymnasium spaces to our specs, and convert observations and actions accordingly.
 
-A reader or writer is built once per world. `lead` is () for the values of one slot and (N,) for a batch of N.
+A reader or writer is built once per world. `lead` is () for values of one slot and (N,) for a batch of N slots.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from holdfast.spec import (
 
 
 class ObsReader(Protocol):
-    """Checks an observation against its space and copies it, so an environment may reuse its arrays."""
+    """Checks an observation against its space and copies it, because environments may reuse their arrays."""
 
     @property
     def spec(self) -> ObsSpec: ...
 
     def read(self, obs: Any, out: np.ndarray) -> None:
-        """Write obs into out [*lead, *spec.shape]; BadValue when obs is not what the space promised."""
+        """Write obs into out [*lead, *spec.shape]; BadValue if obs does not fit the space."""
         ...
 
 
 class ActionWriter(Protocol):
-    """Turns rows of our action array into actions in the environment's own form."""
+    """Converts rows of our action array to actions of the environment."""
 
     @property
     def spec(self) -> ActionSpec: ...
@@ -49,11 +49,12 @@ class ActionWriter(Protocol):
 
 
 def obs_reader(space: spaces.Space, world: str, hide: Iterable[int] = (), lead: tuple[int, ...] = ()) -> ObsReader:
-    """The reader for an observation space; SettingsError when the space is not supported."""
+    """The reader for an observation space; SettingsError if the space is not supported."""
     hide = sorted(set(hide))
     if hide and not (isinstance(space, spaces.Box) and len(space.shape) == 1):
         raise SettingsError(
-            f"env.hide={hide}: it leaves out entries of a vector, but {world} shows {_short(space)}.\nRemove env.hide."
+            f"env.hide={hide}: works for vector observations only, but those of {world} are {_short(space)}.\n"
+            "Remove env.hide."
         )
     if isinstance(space, spaces.Box):
         return BoxReader(space, world, hide, lead)
@@ -66,8 +67,8 @@ def obs_reader(space: spaces.Space, world: str, hide: Iterable[int] = (), lead: 
         space = next(iter(odd.values()))
         world = f"{world}, in its entry {next(iter(odd))!r},"
     raise SettingsError(
-        f"{world} shows {_short(space)} observations, which is not supported.\n"
-        "Supported are Box, Discrete and a Dict of Box; a gymnasium.ObservationWrapper can make one of them."
+        f"{world} has {_short(space)} observations, which are not supported.\n"
+        "Supported: Box, Discrete, Dict of Box. A gymnasium.ObservationWrapper can convert to one of them."
     )
 
 
@@ -99,7 +100,7 @@ class BoxReader:
 
 
 class DiscreteReader:
-    """A Discrete: its `start` is taken off, so symbols count from 0."""
+    """A Discrete: its `start` is subtracted, so symbols are counted from 0."""
 
     def __init__(self, space: spaces.Discrete, lead: tuple[int, ...]):
         self.spec = DiscreteObs(int(space.n))
@@ -113,7 +114,7 @@ class DiscreteReader:
         values = _checked(obs, self._lead, "int64") - self._start
         if values.min() < 0 or values.max() >= self.spec.n:
             last = self._start + self.spec.n - 1
-            raise BadValue(f"observation {obs}, outside the {self._start} to {last} of its space,")
+            raise BadValue(f"observation {obs}, outside its space ({self._start} to {last}),")
         out[...] = values
 
 
@@ -133,7 +134,7 @@ class DictReader:
 
     def read(self, obs: Any, out: np.ndarray) -> None:
         if not isinstance(obs, Mapping):
-            raise BadValue(f"an observation of type {type(obs).__name__}, where its space is a Dict,")
+            raise BadValue(f"an observation of type {type(obs).__name__}, but its space is a Dict,")
         for key, part in self._parts:
             if key not in obs:
                 raise BadValue(f"an observation without the entry {key!r}")
@@ -142,7 +143,7 @@ class DictReader:
 
 
 def action_writer(space: spaces.Space, world: str, first_slot: int) -> ActionWriter:
-    """The writer for an action space; SettingsError when the space is not supported."""
+    """The writer for an action space; SettingsError if the space is not supported."""
     if isinstance(space, spaces.Discrete):
         return DiscreteWriter(space)
     if isinstance(space, spaces.MultiDiscrete):
@@ -150,9 +151,8 @@ def action_writer(space: spaces.Space, world: str, first_slot: int) -> ActionWri
     if isinstance(space, spaces.Box) and np.dtype(space.dtype).kind == "f":
         return BoxWriter(space, world, first_slot)
     raise SettingsError(
-        f"{world} takes {_short(space)} actions, which is not supported.\n"
-        "Supported are Discrete, MultiDiscrete and a Box of real numbers; "
-        "a gymnasium.ActionWrapper can make one of them."
+        f"{world} has {_short(space)} actions, which are not supported.\n"
+        "Supported: Discrete, MultiDiscrete, Box of real numbers. A gymnasium.ActionWrapper can convert to one of them."
     )
 
 
@@ -176,7 +176,7 @@ class MultiDiscreteWriter:
 
 
 class BoxWriter:
-    """Clips in the space's own precision: 0.1 in float32 is above 0.1 in float64."""
+    """Clips in the precision of the space: 0.1 in float32 is larger than 0.1 in float64."""
 
     def __init__(self, space: spaces.Box, world: str, first_slot: int):
         self.spec = BoxActions(tuple(space.low.ravel().tolist()), tuple(space.high.ravel().tolist()))
@@ -189,7 +189,7 @@ class BoxWriter:
             raise NonFiniteError(
                 f"{self._world}: action of slot {self._first_slot + row} is "
                 f"{actions[row][~finite[row]][0]}.\n"
-                "The policy made it; the environment was not stepped."
+                "It comes from the policy; the environment was not stepped."
             )
         space = self._space
         shaped = actions.astype(space.dtype).reshape(len(actions), *space.shape)
@@ -197,7 +197,7 @@ class BoxWriter:
 
 
 def _scale(space: spaces.Space) -> float:
-    """What brings a picture to about 1: the largest value its space allows, if that is finite. 1 for anything else."""
+    """Divisor for images: the largest value of the space if finite. 1 for anything that is not an image."""
     if not isinstance(space, spaces.Box) or len(space.shape) != 3:
         return 1.0
     largest = float(np.max(space.high, initial=0.0))
@@ -209,15 +209,15 @@ def _stored_dtype(space: spaces.Box) -> str:
 
 
 def _checked(obs: Any, shape: tuple[int, ...], dtype: str, what: str = "an observation") -> np.ndarray:
-    """obs as an array of this shape whose values survive in `dtype` (for real numbers: up to rounding)."""
+    """obs as an array; BadValue if it has another shape or cannot be cast to `dtype` (floats: up to rounding)."""
     try:
         array = np.asarray(obs)
     except ValueError as error:
-        raise BadValue(f"{what} that is no array ({error})") from error
+        raise BadValue(f"{what} that is not an array ({error})") from error
     if array.shape != shape:
-        raise BadValue(f"{what} of shape {array.shape}, where its space says {shape},")
+        raise BadValue(f"{what} of shape {array.shape}, expected {shape},")
     if not np.can_cast(array.dtype, dtype, "same_kind" if dtype == "float32" else "safe"):
-        raise BadValue(f"{what} of type {array.dtype}, which does not fit the {dtype} of its space,")
+        raise BadValue(f"{what} of type {array.dtype}, which cannot be cast to {dtype},")
     return array
 
 

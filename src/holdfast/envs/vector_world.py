@@ -1,4 +1,4 @@
-"""Gymnasium vector environments: somebody else's batch of environments, brought to same-step reset."""
+"""Gymnasium vector environments, converted to same-step autoreset."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.spec import WorldSpec
 
 
 def make_vector_world(settings: GymVectorEnv, env_ids: range) -> VectorWorld:
-    """The environment's own vector form; SettingsError when it has none or cannot be made."""
+    """The environment's own vector implementation; SettingsError if it has none or cannot be created."""
     env_id = settings.name.removeprefix("gymvec:")
     try:
         envs = gymnasium.make_vec(env_id, len(env_ids), vectorization_mode="vector_entry_point", **settings.kwargs)
@@ -27,7 +27,7 @@ def make_vector_world(settings: GymVectorEnv, env_ids: range) -> VectorWorld:
         spec = gymnasium.registry.get(env_id.rpartition(":")[2])
         if spec is not None and spec.vector_entry_point is None:
             raise SettingsError(
-                f"env={settings.name}: {spec.id} has no vector form of its own. Use env=gym:{env_id}."
+                f"env={settings.name}: {spec.id} has no vector implementation. Use env=gym:{env_id}."
             ) from error
         raise cannot_make(settings.name, env_id, error) from error
     try:
@@ -38,13 +38,12 @@ def make_vector_world(settings: GymVectorEnv, env_ids: range) -> VectorWorld:
 
 
 class VectorWorld(World):
-    """Any gymnasium VectorEnv as slots, whichever way it resets.
+    """Any gymnasium VectorEnv as slots, for all three autoreset modes.
 
-    NEXT_STEP: the step after an end ignores its action and brings the first observation. Its row is junk, so
-    it is not valid, and it arrives as truncated: the observation after it opens the episode, and the last
-    observation of the old episode, which the policy saw once more, is wiped from memory with it.
+    NEXT_STEP: the step after an episode's end ignores its action and returns the first observation. Its row is not
+    valid and is marked as truncated, so memory is reset: the policy saw the last observation of the old episode twice.
 
-    Only episode 0 is seeded by us; later ones come from the vector environment's own generator.
+    Only episode 0 is seeded by us; later ones use the generator of the vector environment.
     """
 
     def __init__(self, envs: VectorEnv, name: str, env_ids: range | None = None, hide: Iterable[int] = ()):
@@ -61,12 +60,12 @@ class VectorWorld(World):
 
     @property
     def replays(self) -> bool:
-        """Its episodes cannot be started one by one."""
+        """False: its episodes cannot be started one by one."""
         return False
 
     def _replay_to(self, point: ReplayPoint) -> None:
         if point.lengths.any() or point.episodes.any():
-            raise ReplayError(f"{self.world_spec.name}: a vector environment cannot return to where it stood")
+            raise ReplayError(f"{self.world_spec.name}: a vector environment cannot replay episodes")
         self._restarting[:] = False
         self.buffers.episode[:] = 0
         try:
@@ -94,7 +93,7 @@ class VectorWorld(World):
             raise self._failure("step", error) from error
 
     def _restart(self, ended: np.ndarray, info: dict[str, Any]) -> None:
-        """Bring rows that ended [N] to same-step reset; `buffers.obs` holds what the step returned."""
+        """Convert the rows that ended [N] to same-step autoreset; `buffers.obs` holds what step() returned."""
         b = self.buffers
         if self._mode is AutoresetMode.NEXT_STEP:
             junk = self._restarting
@@ -125,15 +124,15 @@ def _autoreset_mode(envs: VectorEnv, name: str) -> AutoresetMode:
     mode = (envs.metadata or {}).get("autoreset_mode")
     if not isinstance(mode, AutoresetMode):
         raise SettingsError(
-            f"{name} does not say when it resets: metadata['autoreset_mode'] is {mode!r}.\n"
-            "It has to be a gymnasium.vector.AutoresetMode; guessing wrong would mix episodes."
+            f"{name}: metadata['autoreset_mode'] is {mode!r}, so it is unknown when it resets.\n"
+            "Set it to a gymnasium.vector.AutoresetMode; with the wrong one, episodes would be mixed."
         )
     return mode
 
 
 def _final_obs(info: dict[str, Any], row: int) -> Any:
-    """The last observation of a row's old episode: `row` of a batch, or of each array of a Dict."""
+    """The last observation of the old episode of a row: `row` of a batch, or of each array of a Dict."""
     if "final_obs" not in info:
-        raise BadValue("no info['final_obs'] at an episode's end, which same-step reset promises,")
+        raise BadValue("no info['final_obs'] at the end of an episode, although it has same-step autoreset,")
     batch = info["final_obs"]
     return {key: values[row] for key, values in batch.items()} if isinstance(batch, dict) else batch[row]

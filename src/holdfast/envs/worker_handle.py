@@ -1,4 +1,4 @@
-"""The parent's side of one worker: starts its process, talks to it, tells how it failed, ends it."""
+"""The parent's side of a worker: start its process, send commands, explain failures, stop it."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from holdfast.envs.world import ReplayPoint
 from holdfast.errors import HoldfastError
 from holdfast.spec import WorldSpec
 
-CLOSING_SECONDS = 2.0  # time for workers to leave by themselves; then they are killed
-FAILING_SECONDS = 0.5  # the same when one has failed: the others may be busy, and the error should not wait
+CLOSING_SECONDS = 2.0  # time for workers to exit on their own before they are killed
+FAILING_SECONDS = 0.5  # the same after a failure: shorter, because the others may be busy
 
 spawn = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True)
 class Failure:
-    what: str  # in one line, behind the worker's name
-    error: HoldfastError  # for a run that stops here
-    reported: bool  # by the worker itself; otherwise it died or hangs
+    what: str  # one line, continues the name of the worker
+    error: HoldfastError  # raised if the run stops because of it
+    reported: bool  # the worker reported the error itself; otherwise it died or hangs
 
 
 class Worker:
-    """A share of the environments and the process that holds them; another one after each failure."""
+    """A share of the environments and the process that runs them, which is replaced after a failure."""
 
     def __init__(self, number: int, env_ids: range, settings: EnvSection, spec: WorldSpec, all_ids: range, memory: Any):
         self.number = number
@@ -44,11 +44,11 @@ class Worker:
         self.envs = slice(env_ids.start - all_ids.start, env_ids.stop - all_ids.start)
         self.slots = slice(self.envs.start * spec.agents_per_env, self.envs.stop * spec.agents_per_env)
         self.failures = 0  # in a row
-        self.since = np.zeros(len(env_ids), np.int64)  # episodes it was last told to begin
+        self.since = np.zeros(len(env_ids), np.int64)  # episodes it started with
         self.answered = False
         self.returning = 0  # acknowledgements a restarted process still owes: 2, 1 once built, 0 once replayed
         self.restarted = 0.0  # when, on the world's clock
-        self.process: Any = None  # multiprocessing has no public name for the class
+        self.process: Any = None  # multiprocessing does not export the class
         self._what_to_serve = (settings, env_ids, spec, all_ids, memory)
 
     def start(self, point: ReplayPoint | None = None) -> None:
@@ -66,13 +66,13 @@ class Worker:
                 process.start()
                 self.process = process
         except OSError as error:
-            raise HoldfastError(f"{self}: its process cannot be started. {describe_error(error)}") from error
+            raise HoldfastError(f"{self}: starting its process failed. {describe_error(error)}") from error
         finally:
             commands.close()
             answers.close()
 
     def kill(self) -> None:
-        """End the process, also a stopped one, and let go of all that belongs to it. Nothing to do: fine."""
+        """Kill the process, even if it is suspended, and close its pipes. Does nothing if there is none."""
         if self.process is None:
             return
         self.process.kill()
@@ -88,10 +88,10 @@ class Worker:
             if detail is not None:
                 self.commands.send_bytes(detail)
         except OSError:
-            pass  # it is dead, and whoever waits for its answer is told so
+            pass  # it is dead; waiting for its answer reports that
 
     def read_answer(self) -> Failure | None:
-        """One answer has come, or the end of the pipe. `answered` says whether it has done what it was told to."""
+        """Read one answer, or the end of the pipe, and set `answered` if the command is done."""
         answer = os.read(self.answers.fileno(), 1)
         self.answered = answer == DONE and self.returning <= 1
         if answer == DONE:
@@ -104,31 +104,31 @@ class Worker:
         return self.process.is_alive()
 
     def death(self) -> Failure:
-        """A process that is gone without a word."""
+        """The failure of a process that died without a report."""
         self.process.join(0.5)
         code = self.process.exitcode
         if code is None:
             how = "closed its pipe"
         elif code < 0:
-            how = f"was ended by {signal.Signals(-code).name}"
+            how = f"was killed by {signal.Signals(-code).name}"
         else:
             how = f"exited with code {code}"
-        hint = "\nA SIGKILL that nobody sent means: out of memory." if code == -signal.SIGKILL else ""
+        hint = "\nIf nobody sent SIGKILL, the machine ran out of memory." if code == -signal.SIGKILL else ""
         return Failure(f"{how}.", HoldfastError(f"{self} (pid {self.process.pid}) {how}.{hint}"), reported=False)
 
     def hang(self, seconds: float) -> Failure:
         how = f"has not answered for {seconds:g} s"
-        hint = "\nIf its steps may take that long, set trainer.worker_timeout."
+        hint = "\nIf its steps can take that long, raise trainer.worker_timeout."
         return Failure(f"{how}.", HoldfastError(f"{self} (pid {self.process.pid}) {how}.{hint}"), reported=False)
 
     def reported(self) -> Failure:
-        """The error a worker told of, of the kind it was."""
+        """The failure that a worker reported, with the original error class."""
         try:
             kind, text, origin = json.loads(self.answers.recv_bytes())
         except (EOFError, OSError):
             return self.death()
         if self.returning and kind == "SettingsError":
-            kind = "HoldfastError"  # these settings have been good enough once
+            kind = "HoldfastError"  # the same settings worked when the worker was first built
         error = ERRORS[kind](f"{text}\nIn {self}" + (f":\n{origin}" if origin else "."))
         first_line = text.partition("\n")[0][:300]
         return Failure(f"failed: {first_line}", error, reported=True)
@@ -139,12 +139,12 @@ class Worker:
 
 @contextmanager
 def _signals_later() -> Iterator[None]:
-    """A process is started as a whole: half a start leaves a child that waits for its orders, and dies with a traceback."""
+    """Delay signals while a process starts: an interrupted start leaves a child that fails with a traceback."""
     came: list[int] = []
-    # Python calls handlers in the main thread, whichever thread the system gave the signal to: a mask alone does not help
+    # a signal mask alone does not help: Python runs handlers in the main thread, whichever thread got the signal
     here = threading.current_thread() is threading.main_thread()
     before = {n: signal.signal(n, lambda number, _: came.append(number)) for n in SIGNALS} if here else {}
-    # inherited: a Ctrl-C while the worker still imports must not end it; `serve` unblocks them
+    # inherited by the worker, so that Ctrl-C does not end it while it imports; `serve` unblocks them
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
@@ -157,7 +157,7 @@ def _signals_later() -> Iterator[None]:
 
 
 def stop_workers(workers: list[Worker], seconds: float = CLOSING_SECONDS) -> None:
-    """End all processes: by themselves when their pipe closes, by force when that takes too long."""
+    """Close the pipes, so that workers exit on their own, and kill those that take longer than `seconds`."""
     running = [worker for worker in workers if worker.process is not None]
     for worker in running:
         worker.commands.close()
@@ -165,7 +165,7 @@ def stop_workers(workers: list[Worker], seconds: float = CLOSING_SECONDS) -> Non
     try:
         for worker in running:
             worker.process.join(max(0.0, deadline - time.monotonic()))
-    finally:  # an impatient Ctrl-C lands above, and leaves nobody behind either
+    finally:  # also after a second Ctrl-C
         for worker in running:
             worker.kill()
         workers.clear()

@@ -1,7 +1,7 @@
-"""What runs in a worker's process: it builds its share of the environments, then obeys one-byte commands.
+"""The worker process: build a share of the environments, then execute one-byte commands.
 
-Arrays are shared, so only commands and answers travel through pipes. The shared memory has no name in the file
-system: nothing is left behind however a run ends.
+Arrays are in shared memory, so pipes carry only commands and answers. The shared memory has no name in the file
+system, so nothing is left behind however a run ends.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from holdfast.spec import WorldSpec
 # A command is one byte; a replay point follows REPLAY. The answer is one byte; a report follows FAILED.
 # Bare reads and writes: an empty step of two workers takes 100 us, with Connection.send_bytes 150.
 STEP, REPLAY = b"s", b"p"
-DONE, FAILED, ALIVE = b"d", b"f", b"a"  # alive: an episode that is lived again may take hours
+DONE, FAILED, ALIVE = b"d", b"f", b"a"  # ALIVE: replaying an episode may take hours
 ALIVE_SECONDS = 1.0
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)  # terminals and `timeout` signal the whole group: the parent decides
+SIGNALS = (signal.SIGINT, signal.SIGTERM)  # terminals and `timeout` signal the whole process group; the parent decides
 ERRORS = {kind.__name__: kind for kind in (HoldfastError, SettingsError, NonFiniteError, ReplayError)}
 
 
@@ -45,22 +45,22 @@ def serve(
     memory: Any,
     point: ReplayPoint | None,
 ) -> None:
-    """A worker's life: build its share, stand where it is told to, obey until the parent closes the pipe or is gone."""
+    """Main function of a worker: build, replay, execute commands until the parent closes the pipe or dies."""
     for number in SIGNALS:
-        # a handler, not SIG_IGN: processes an environment starts must not inherit deafness
+        # a handler instead of SIG_IGN, which processes started by an environment would inherit
         signal.signal(number, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
     rows = slice(
         (env_ids.start - all_ids.start) * spec.agents_per_env,
         (env_ids.stop - all_ids.start) * spec.agents_per_env,
     )
     buffers = shared_buffers(memory, spec, len(all_ids) * spec.agents_per_env, rows)
-    with contextlib.suppress(BrokenPipeError):  # the parent closed the world in the middle of a step
+    with contextlib.suppress(BrokenPipeError):  # the parent closed the world during a step
         try:
             with settings.build(env_ids, buffers) as world:
-                _obey(commands, answers.fileno(), world, point)
+                _execute_commands(commands, answers.fileno(), world, point)
         except BrokenPipeError:
             raise
         except Exception as error:
@@ -68,9 +68,9 @@ def serve(
             answers.send_bytes(_report(error))
 
 
-def _obey(commands: Connection, answers: int, world: World, point: ReplayPoint | None) -> None:
+def _execute_commands(commands: Connection, answers: int, world: World, point: ReplayPoint | None) -> None:
     """Acknowledge once built, once the initial replay point (if any) is reached, and after each command."""
-    world.on_replayed = _sign_of_life(answers)
+    world.on_replayed = _heartbeat(answers)
     os.write(answers, DONE)
     if point is not None:
         world.replay_to(point)
@@ -83,16 +83,17 @@ def _obey(commands: Connection, answers: int, world: World, point: ReplayPoint |
         os.write(answers, DONE)
 
 
-def _sign_of_life(answers: int) -> Callable[[], None]:
-    told = time.monotonic()
+def _heartbeat(answers: int) -> Callable[[], None]:
+    """A function that sends ALIVE, at most once per ALIVE_SECONDS."""
+    sent = time.monotonic()
 
-    def tell() -> None:
-        nonlocal told
-        if time.monotonic() - told > ALIVE_SECONDS:
+    def send() -> None:
+        nonlocal sent
+        if time.monotonic() - sent > ALIVE_SECONDS:
             os.write(answers, ALIVE)
-            told = time.monotonic()
+            sent = time.monotonic()
 
-    return tell
+    return send
 
 
 def pack(point: ReplayPoint) -> bytes:
@@ -119,8 +120,8 @@ def _report(error: Exception) -> bytes:
     return json.dumps([kind, text[:4000], last_lines(error)[-4000:]]).encode()
 
 
-def _leave_with_parent() -> None:
-    """Ends a worker whose parent was killed, also in the middle of a step that never returns."""
+def _exit_with_parent() -> None:
+    """Exit when the parent is killed, even during a step that never returns."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -128,7 +129,7 @@ def _leave_with_parent() -> None:
 
 
 def shared_buffers(memory: Any, spec: WorldSpec, num_slots: int, rows: slice = slice(None)) -> Buffers:
-    """The arrays of all slots laid over shared memory, or these rows of them."""
+    """Arrays for all slots in shared memory, or these rows of them."""
     offset = 0
     arrays = {}
     for name, (shape, dtype) in Buffers.layout(spec).items():
@@ -139,7 +140,7 @@ def shared_buffers(memory: Any, spec: WorldSpec, num_slots: int, rows: slice = s
 
 
 def shared_bytes(spec: WorldSpec, num_slots: int) -> int:
-    """How much memory `shared_buffers` needs."""
+    """Size of the memory for `shared_buffers`."""
     sizes = Buffers.allocate(spec, num_slots)
     return sum(_aligned(array.nbytes) for array in vars(sizes).values())
 

@@ -1,10 +1,10 @@
-"""Environments spread over processes that write into one shared set of arrays, in lockstep.
+"""Environments in several processes, which write into one shared set of arrays, in lockstep.
 
-Every worker holds a contiguous share of the environments, and an environment's seeds follow its number, so
-the result does not depend on the number of workers.
+Every worker has a contiguous share of the environments, and seeds depend on the number of an environment, so results
+do not depend on the number of workers.
 
-A worker that dies, hangs or reports an error in the middle of a run is replaced: its environments go on with their
-next episodes, and the step in which that happened says so in `info["lost"]` [slots]. NaN and Inf stop the run.
+A worker that dies, hangs or reports an error during a run is replaced: its environments continue with their next
+episodes, and `info["lost"]` [slots] of that step marks them. NaN and Inf stop the run.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from holdfast.envs.worker_process import REPLAY, STEP, pack, shared_buffers, sha
 from holdfast.envs.world import ReplayPoint, World
 from holdfast.errors import HoldfastError, NonFiniteError, SettingsError
 
-HEARTBEAT_SECONDS = 0.25  # a silent worker's process is looked at: its own children may hold its pipe open
+HEARTBEAT_SECONDS = 0.25  # how often to check whether a silent worker is alive: its children may hold its pipe open
 BUILDING_SECONDS = 60.0  # minimum time limit for building a worker or replaying its episodes
 
 
 class WorkerWorld(World):
     """The same world as in one process, stepped by `num_workers` processes.
 
-    A worker is hung when a step takes it longer than `timeout` seconds. `failures` in a row of one worker are
-    survived, and `on_failure` is told of each; an episode that ends regularly ends the row.
+    A worker hangs if a step takes longer than `timeout` seconds. It is restarted up to `failures` times in a row, and
+    `on_failure` is called each time; the count restarts when an episode ends normally.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class WorkerWorld(World):
     ):
         if num_workers > len(env_ids):
             raise SettingsError(
-                f"trainer.num_workers={num_workers} is more than env.num_envs={len(env_ids)}: "
-                f"every worker needs an environment.\nUse at most trainer.num_workers={len(env_ids)}."
+                f"trainer.num_workers={num_workers}: more workers than environments.\n"
+                f"Use at most trainer.num_workers={len(env_ids)}, or raise env.num_envs={len(env_ids)}."
             )
         spec = describe(settings)
         num_slots = len(env_ids) * spec.agents_per_env
@@ -59,18 +59,18 @@ class WorkerWorld(World):
         self._timeout = timeout
         self._failures = failures
         self._on_failure = on_failure or _print
-        # on few cores, workers that are built at the same time wait for each other
+        # with few cores, workers that are built at the same time slow each other down
         self._building_seconds = max(BUILDING_SECONDS, timeout) * num_workers
-        self._episodes = np.zeros(num_slots, np.int64)  # before this step: a dying worker may write anything
-        # copied as bare memory in every step, which takes less than 1 us; numpy's copyto takes 5
+        self._episodes = np.zeros(num_slots, np.int64)  # before this step, because a dying worker may write anything
+        # copied through memoryviews in every step: less than 1 us, numpy's copyto takes 5
         self._episodes_here, self._episodes_shared = self._episodes.data, self.buffers.episode.data
         self._workers: list[Worker] = []
         self._by_file: dict[int, Worker] = {}
-        # runs at close, when the world is collected, or at exit before multiprocessing waits for its children
+        # runs at close(), at garbage collection, or at exit before multiprocessing joins its children
         self._stop = util.Finalize(self, stop_workers, (self._workers,), exitpriority=100)
         self._poll = select.poll()
         self._heartbeat = min(HEARTBEAT_SECONDS, timeout)
-        self._clock = 0.0  # seconds in which all workers were silent
+        self._clock = 0.0  # seconds during which all workers were silent
         try:
             for number, share in enumerate(split(env_ids, num_workers)):
                 worker = Worker(number, share, settings, spec, env_ids, memory)
@@ -87,40 +87,40 @@ class WorkerWorld(World):
         shares = [point.of_envs(worker.envs.start, worker.envs.stop) for worker in self._workers]
         for worker, share in zip(self._workers, shares, strict=True):
             worker.since, worker.failures = share.episodes, 0
-        # it gives signs of life, step by step
+        # workers send ALIVE while they replay, so this limits only silence
         self._run(max(BUILDING_SECONDS, self._timeout), REPLAY, [pack(share) for share in shares])
         self._episodes_here[:] = self._episodes_shared
 
     def _step(self, envs: range) -> None:
         b = self.buffers
-        if self.lost is not None:  # as its worker left them: not every world writes its flags in every step
+        if self.lost is not None:  # restore what the worker wrote: not every world writes its flags in every step
             b.truncated[self.lost], b.valid[self.lost] = False, True
             self.lost = None
         self._run(self._timeout, STEP)
-        if self.lost is not None:  # its worker has written the rest: no reward, the first observation
+        if self.lost is not None:  # the new worker wrote the rest: reward 0, the first observation
             b.truncated[self.lost], b.valid[self.lost] = True, False
         self._episodes_here[:] = self._episodes_shared
 
     def _check_finite(self) -> None:
-        """Workers have checked their own rows."""
+        """Nothing to do: workers check their own rows."""
 
     def _run(self, seconds: float, command: bytes, details: list[bytes] | None = None) -> None:
         if self.closed:
-            raise HoldfastError(f"{self.world_spec.name}: this world is closed; make a new one.")
+            raise HoldfastError(f"{self.world_spec.name}: this world is closed; create a new one.")
         try:
             for worker in self._workers:
                 worker.send(command, details[worker.number] if details else None)
             self._gather(seconds, survive=command == STEP)
         except BaseException:
-            # after an interrupt too: what is left of this step's answers would pass for the next one's
+            # also after an interrupt: answers left over from this step would be taken for those of the next
             stop_workers(self._workers, FAILING_SECONDS)
             self.close()
             raise
 
     def _gather(self, seconds: float, survive: bool = False) -> None:
-        """Wait for every worker, at most so long, and for those that replace others.
+        """Wait up to `seconds` for every worker, including restarted ones; survive: restart workers that fail.
 
-        What stops the run: a death or a hang at once; of several errors, the first in slot order.
+        Otherwise a death or a hang raises at once; of several reported errors the first in slot order is raised.
         """
         waiting = set(self._workers)
         stopping: dict[int, HoldfastError] = {}
@@ -135,34 +135,36 @@ class WorkerWorld(World):
                 elif worker.answered:
                     waiting.discard(worker)
                 else:
-                    began = self._clock  # somebody is at work; whether others hang is seen when nobody is
+                    began = self._clock  # ALIVE: start waiting again
             if not ready:
-                # A heartbeat, whatever a clock says: Ctrl-Z stops this process and its workers, and they are not late then
+                # Counted, not measured: after Ctrl-Z and fg a real clock would call all workers late
                 self._clock += self._heartbeat
-                failed = [(worker, failure) for worker in waiting if (failure := self._look_at(worker, began, seconds))]
+                failed = [
+                    (worker, failure) for worker in waiting if (failure := self._check_silent(worker, began, seconds))
+                ]
             for worker, failure in failed:
-                if survive and self._is_survived(worker, failure):
+                if survive and self._may_restart(worker, failure):
                     self._replace(worker, failure)
                     waiting.add(worker)
                 elif failure.reported:
                     stopping[worker.number] = failure.error
                     waiting.discard(worker)
-                    self._forget(worker)  # it leaves now, and that is no death
+                    self._forget(worker)  # it exits now, which is not another failure
                 else:
                     raise failure.error
         if stopping:
             raise stopping[min(stopping)]
 
-    def _look_at(self, worker: Worker, began: float, seconds: float) -> Failure | None:
-        """What is wrong with a silent worker that has this long to answer."""
+    def _check_silent(self, worker: Worker, began: float, seconds: float) -> Failure | None:
+        """The failure of a silent worker: it died, or did not answer within `seconds`."""
         if worker.returning:
             began, seconds = worker.restarted, self._building_seconds
         if not worker.is_alive():
             return worker.death()
         return worker.hang(seconds) if self._clock - began >= seconds else None
 
-    def _is_survived(self, worker: Worker, failure: Failure) -> bool:
-        """Counts the failure, too."""
+    def _may_restart(self, worker: Worker, failure: Failure) -> bool:
+        """Count the failure; whether the worker may be restarted."""
         if isinstance(failure.error, NonFiniteError | SettingsError):
             return False
         if not worker.returning and (self._episodes_of(worker) > worker.since).any():
@@ -171,10 +173,10 @@ class WorkerWorld(World):
         return worker.failures <= self._failures
 
     def _replace(self, worker: Worker, failure: Failure) -> None:
-        """A new process for the same environments, at the start of their next episodes."""
+        """Start a new process for the same environments, at the start of their next episodes."""
         if not worker.returning:
             worker.since = self._episodes_of(worker) + 1
-        elif worker.returning == 1:  # built, and then it failed: these episodes may have no beginning
+        elif worker.returning == 1:  # it failed while starting these episodes: skip them
             worker.since = worker.since + 1
         pid = worker.process.pid
         self._forget(worker)
@@ -189,7 +191,7 @@ class WorkerWorld(World):
         cut = numbered("episode", range(int(worker.since.min()) - 1, int(worker.since.max())))
         self._on_failure(
             f"{worker} (pid {pid}) {failure.what}\nRestarted as pid {worker.process.pid}, failure {worker.failures} of "
-            f"at most {self._failures} in a row. Thrown away: {cut}."
+            f"at most {self._failures} in a row. Discarded: {cut}."
         )
 
     def _episodes_of(self, worker: Worker) -> np.ndarray:
@@ -212,6 +214,6 @@ def _print(text: str) -> None:
 
 
 def split(env_ids: range, parts: int) -> list[range]:
-    """Contiguous shares whose sizes differ by at most one."""
+    """Split into contiguous shares whose sizes differ by at most one."""
     cuts = [len(env_ids) * part // parts for part in range(parts + 1)]
     return [env_ids[start:stop] for start, stop in itertools.pairwise(cuts)]

@@ -1,12 +1,11 @@
-"""The world contract: a gymnasium VectorEnv with one row per slot and same-step reset.
+"""The world contract: a gymnasium VectorEnv with one row per slot and same-step autoreset.
 
-After a step that ended an episode, `obs` is already the first observation of the next one and the last
-observation of the old one is kept in `info["final_obs"]`; a policy therefore sees every first observation.
-Where actions are masked, `info["action_mask"]` says which are legal on `obs`, after a reset and after a step.
-Rows whose transition is junk (a NEXT_STEP reset in progress, an agent that has left) are false in
-`info["valid"]`.
-Where the process of an environment failed in a step, its row is such a junk one that brings the first observation of
-another episode, and true in `info["lost"]`: the old episode has no end, and nothing of it should be learned from.
+After a step that ended an episode, `obs` is already the first observation of the next one, and the last observation
+of the old one is in `info["final_obs"]`; so a policy sees every first observation.
+If actions are masked, `info["action_mask"]` marks the legal ones for `obs`, after reset and step.
+`info["valid"]` is false for rows that are no transition: a NEXT_STEP reset in progress, an agent that has left.
+If the worker of an environment failed in a step, its rows are not valid, true in `info["lost"]`, and hold the first
+observation of another episode: the old episode has no end, so do not learn from it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from holdfast.spec import WorldSpec, keys
 
 
 class ReplayError(HoldfastError):
-    """An episode was lived again and came out differently."""
+    """A replayed episode differs from the original."""
 
 
 @dataclass
@@ -41,11 +40,11 @@ class Buffers:
     actions: np.ndarray
     episode: np.ndarray  # number of the episode that obs belongs to
     action_mask: np.ndarray  # true: legal on obs. No entries where the world does not mask
-    final_action_mask: np.ndarray  # the same of final_obs
+    final_action_mask: np.ndarray  # the same for final_obs
 
     @staticmethod
     def layout(spec: WorldSpec) -> dict[str, tuple[tuple[int, ...], str]]:
-        """Shape behind the slot axis and dtype of each array."""
+        """Shape (without the slot axis) and dtype of each array."""
         return {
             "obs": (spec.obs.shape, spec.obs.dtype),
             "final_obs": (spec.obs.shape, spec.obs.dtype),
@@ -65,10 +64,9 @@ class Buffers:
 
 
 def episode_seed(seed: int, env_index: int, episode: int) -> int:
-    """Seed of one episode of one environment: depends on nothing that happened before it.
+    """Seed of one episode of one environment, independent of everything before it.
 
-    So a result does not depend on how environments are spread over processes, and an episode can be replayed
-    alone.
+    So results do not depend on the number of worker processes, and an episode can be replayed on its own.
     """
     return int(np.random.SeedSequence([seed, env_index, episode]).generate_state(1)[0] >> 1)
 
@@ -105,9 +103,9 @@ class ReplayPoint:
 
 
 class World(gymnasium.vector.VectorEnv):
-    """A set of environments as slots. Subclasses fill `self.buffers`; what is handed out lasts one call.
+    """A set of environments as slots. Subclasses fill `self.buffers`; returned arrays are overwritten by the next call.
 
-    env_ids are the run-wide numbers of the environments held here; seeds follow them, not the position.
+    env_ids are the numbers of these environments in the run; seeds depend on them, not on the position here.
     """
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012  (gymnasium's own declaration)
@@ -115,17 +113,17 @@ class World(gymnasium.vector.VectorEnv):
     def __init__(self, world_spec: WorldSpec, env_ids: range, buffers: Buffers | None = None):
         self.world_spec = world_spec
         self.env_ids = env_ids
-        self.num_envs = len(env_ids) * world_spec.agents_per_env  # gymnasium's word for rows: our slots
+        self.num_envs = len(env_ids) * world_spec.agents_per_env  # gymnasium's name for the number of rows, our slots
         self._all = range(len(env_ids))
         self.buffers = buffers or Buffers.allocate(world_spec, self.num_envs)
         self.steps = 0
         self.seed = 0
-        self.on_replayed: Callable[[], None] = lambda: None  # called after each step that is lived again
-        self.lost: np.ndarray | None = None  # [slots] whose episode was lost in the last step, where any was
+        self.on_replayed: Callable[[], None] = lambda: None  # called after each replayed step
+        self.lost: np.ndarray | None = None  # [slots] whose episode was lost in the last step; None: none
 
     @property
     def replays(self) -> bool:
-        """Whether an episode can be lived again from its seed and its actions."""
+        """Whether an episode can be replayed from its seed and its actions."""
         return True
 
     @property
@@ -138,7 +136,7 @@ class World(gymnasium.vector.VectorEnv):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def reset(  # pyright: ignore[reportIncompatibleMethodOverride]  (without a seed nothing could be replayed)
+    def reset(  # pyright: ignore[reportIncompatibleMethodOverride]  (a seed is required, for replays)
         self, *, seed: int, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Start episode 0 of every environment."""
@@ -169,7 +167,7 @@ class World(gymnasium.vector.VectorEnv):
         return b.obs, b.rewards, b.terminated, b.truncated, info
 
     def slots_of(self, index: int) -> slice:
-        """Rows of the agents of one environment, by its position here."""
+        """Slots of one environment, by its position here."""
         agents = self.world_spec.agents_per_env
         return slice(index * agents, (index + 1) * agents)
 
@@ -187,13 +185,13 @@ class World(gymnasium.vector.VectorEnv):
                 self.on_replayed()
             if b.episode[slots.start] != episode:
                 raise ReplayError(
-                    f"{self.world_spec.name}: environment {self.env_ids[index]} did not come back to where it was: "
-                    f"its episode ended within the {len(actions)} steps that had been taken in it"
+                    f"{self.world_spec.name}: environment {self.env_ids[index]} cannot be replayed: "
+                    f"its episode ended within the {len(actions)} steps that were taken in it before"
                 )
         self.steps = point.steps
 
     def _begin(self, index: int, episode: int) -> None:
-        """Start this episode of an environment; `episode_seed` says how."""
+        """Start an episode of one environment, seeded by `episode_seed`."""
         self.buffers.episode[self.slots_of(index)] = episode
         self._start(index, episode_seed(self.seed, self.env_ids[index], episode))
 
@@ -201,21 +199,21 @@ class World(gymnasium.vector.VectorEnv):
         self._begin(index, int(self.buffers.episode[self.slots_of(index).start]) + 1)
 
     def _start(self, index: int, seed: int) -> None:
-        """Write the first observation of an episode into `buffers.obs`, and its mask.
+        """Write the first observation of an episode, and its mask, into the buffers.
 
-        For worlds that start environments one by one; worlds that start all at once override `_replay_to`.
+        Worlds that can only start all environments at once override `_replay_to` instead.
         """
         raise NotImplementedError
 
     @abstractmethod
     def _step(self, envs: range) -> None:
-        """Apply `buffers.actions` to these environments (by position); write every other array of their slots.
+        """Apply `buffers.actions` to these environments (by position) and write all other arrays of their slots.
 
-        Where an episode ends, the final arrays are written and `_begin_next` is called.
+        If an episode ends, write the final arrays and call `_begin_next`.
         """
 
     def _check_finite(self) -> None:
-        """NaN or Inf stops the run at the step that made it, with its origin."""
+        """Raise NonFiniteError for NaN or Inf in rewards or observations, at the step that produced it."""
         b = self.buffers
         self._refuse_non_finite("reward", b.rewards)
         if b.obs.dtype.kind == "f":
@@ -225,7 +223,7 @@ class World(gymnasium.vector.VectorEnv):
                 self._refuse_non_finite("final observation", b.final_obs[ended], ended)
 
     def _refuse_non_finite(self, field: str, array: np.ndarray, rows: np.ndarray | None = None) -> None:
-        """Raise for the first NaN or Inf in array [R, ...]; rows [R] are their numbers (None: all rows)."""
+        """Raise for the first NaN or Inf in array [R, ...]; rows [R] are the slots of its rows (None: all slots)."""
         if np.isfinite(array).all():
             return
         bad = np.argwhere(~np.isfinite(array))[0]
@@ -235,5 +233,5 @@ class World(gymnasium.vector.VectorEnv):
             f"{self.world_spec.name}: {field} of slot {self.env_ids.start * agents + row} "
             f"(environment {self.env_ids[row // agents]}, agent {row % agents}) is {array[tuple(bad)]} "
             f"at step {self.steps}.\n"
-            "The environment made it; nothing was learned from this step."
+            "It comes from the environment; nothing was learned from this step."
         )

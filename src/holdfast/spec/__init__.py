@@ -1,4 +1,4 @@
-"""What worlds and policies agree on without knowing each other: key names, observations, actions."""
+"""The interface between worlds and policies: key names, observation and action specs."""
 
 from holdfast.spec.world import (
     ActionSpec,

@@ -1,22 +1,22 @@
-"""The names under which tensors travel in a TensorDict: the one place they are spelt.
+"""Names of tensors in a TensorDict, defined here only.
 
-Everything that *arrives with* an observation (reward, dones, truncateds) describes the step that led to it (the action
-mask: the one that may follow), so `dones | truncateds` at row t says that observation t opens a new episode. DESIGN calls that `first`.
+Reward, dones and truncateds at row t belong to the step that led to observation t; the action mask belongs to the
+next action. So `first = dones | truncateds` at row t means that observation t starts a new episode.
 """
 
-# in: what a policy is given
+# inputs of a policy
 OBS = "env_obs"
 REWARDS = "rewards"
 DONES = "dones"
 TRUNCATEDS = "truncateds"
-ACTION_MASK = "action_mask"  # bool per choice: legal now; where the world's actions are masked
+ACTION_MASK = "action_mask"  # bool per action: legal now; only if the world masks actions
 SLOT_START = "training_env_id_start"  # slot number of row 0; rows are consecutive slots
-SLOT_IDS = "slot_ids"  # slot number of every row; wins over SLOT_START
+SLOT_IDS = "slot_ids"  # slot number of every row; takes precedence over SLOT_START
 
-# the memory a call starts from: one entry per state leaf, `start_state_0`, `start_state_1`, ...
+# recurrent state at the start of a call: one entry per tensor, `start_state_0`, `start_state_1`, ...
 START_STATE = "start_state_"
 
-# out: what a policy writes
+# outputs of a policy
 ACTIONS = "actions"
 LOG_PROB = "act_log_prob"
 ENTROPY = "entropy"

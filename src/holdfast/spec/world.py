@@ -1,4 +1,4 @@
-"""What a world shows and what it accepts, as plain values that travel between worlds, policies and checkpoints."""
+"""Observation and action specs of a world, as plain values that can be stored in a checkpoint."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 class Feature:
     """One token attribute of a grid world.
 
-    With categories the value is one of them (tag, vibe, last_action), counted from 0. Category 0 is as real as any
-    other, so it needs a channel of its own; a value grid would make it invisible. Ids of features and of categories
-    are a world's own business; what a policy keeps of them are the names.
+    With categories, the value is the index of one of them (tag, vibe, last_action). Each category needs its own
+    channel, because in a grid of values category 0 would look like nothing. Ids of features and categories may differ
+    between worlds; policies identify them by name.
     """
 
     id: int
@@ -26,7 +26,7 @@ class Feature:
 class TokenObs:
     """Tokens [num_tokens, 3] uint8: coordinate byte (row << 4 | column), attribute id, value.
 
-    Coordinate 0xFF is no token, 0xFE a global token (it belongs to the agent, not to a cell of the window).
+    Coordinate 0xFF marks an unused token, 0xFE a global token (of the agent, not of a cell of the window).
     """
 
     num_tokens: int
@@ -47,7 +47,7 @@ class ObsPart:
     name: str
     shape: tuple[int, ...]
     start: int
-    scale: float = 1.0  # what brings a picture to about 1
+    scale: float = 1.0  # divisor that scales an image to about 1
 
     @property
     def size(self) -> int:
@@ -56,7 +56,7 @@ class ObsPart:
 
 @dataclass(frozen=True)
 class BoxObs:
-    """An array of numbers. `parts` is filled when a Dict was packed into one flat vector, empty otherwise."""
+    """An array of numbers. `parts` describes a Dict that was packed into one flat vector, and is empty otherwise."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -78,7 +78,7 @@ class DiscreteObs:
 
 @dataclass(frozen=True)
 class DiscreteActions:
-    """One choice out of named actions: int64, shape (). masked: with each observation the world says which are legal."""
+    """One of several named actions: int64, shape (). masked: each observation comes with a mask of legal actions."""
 
     names: tuple[str, ...]
     masked: bool = False
@@ -86,7 +86,7 @@ class DiscreteActions:
 
     @property
     def mask_sizes(self) -> tuple[int, ...]:
-        """Entries of an action mask (bool, true: legal) for each choice to be made; () where nothing is ever illegal."""
+        """Entries of the action mask (bool, true: legal) per choice; () if actions are not masked."""
         return (len(self.names),) if self.masked else ()
 
     @property
@@ -98,7 +98,7 @@ class DiscreteActions:
 class MultiDiscreteActions:
     """Several choices at once: int64, shape (len(sizes),).
 
-    With `arguments` they are a type and its argument, and type k has arguments[k] of them: not every pair exists.
+    With `arguments` they are a type and its argument; type k has arguments[k] arguments, so not every pair exists.
     """
 
     sizes: tuple[int, ...]
@@ -108,7 +108,7 @@ class MultiDiscreteActions:
 
     @property
     def mask_sizes(self) -> tuple[int, ...]:
-        """As in DiscreteActions; a mask has all entries of the first choice, then all of the second, and so on."""
+        """As in DiscreteActions; the masks of the choices are concatenated."""
         if not self.masked:
             return ()
         return (sum(self.arguments),) if self.arguments else self.sizes
@@ -120,7 +120,7 @@ class MultiDiscreteActions:
 
 @dataclass(frozen=True)
 class BoxActions:
-    """A flat vector of real numbers within limits: float32, shape (len(low),). Worlds clip; policies need not."""
+    """A flat vector of real numbers within limits: float32, shape (len(low),). Worlds clip them."""
 
     low: tuple[float, ...]
     high: tuple[float, ...]
@@ -138,7 +138,7 @@ ActionSpec = DiscreteActions | MultiDiscreteActions | BoxActions
 
 @dataclass(frozen=True)
 class WorldSpec:
-    """Everything a policy may know about a world before seeing it."""
+    """What a policy may know about a world in advance."""
 
     name: str
     obs: ObsSpec
@@ -147,11 +147,11 @@ class WorldSpec:
 
     @property
     def mask_size(self) -> int:
-        """Entries of the action mask that arrives with each observation; 0: the world does not mask."""
+        """Entries of the action mask that comes with each observation; 0: no mask."""
         return sum(self.actions.mask_sizes)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for a checkpoint; `from_json` reads it back."""
+        """Plain data for a checkpoint, which `from_json` reads back."""
         return {
             "name": self.name,
             "obs": {"kind": type(self.obs).__name__, **asdict(self.obs)},

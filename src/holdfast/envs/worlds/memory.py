@@ -5,7 +5,7 @@
     wall wall  wall  door
 
 The cue is blanked before the second observation, so the choice needs memory: return 1.0 with it, 0.5 without. Neither
-time nor the last action is shown: without memory, an agent could wait a step if the cue is up and read it off the clock.
+time nor the last action is shown: an agent without memory could wait a step if the cue is up, and read the clock.
 """
 
 from __future__ import annotations
