@@ -1,4 +1,4 @@
-"""Errors meant for the user: the command line prints their text and nothing else."""
+"""Errors meant for the user: the command line prints their message without a traceback."""
 
 from __future__ import annotations
 
@@ -12,40 +12,49 @@ OURS = Path(__file__).parent
 
 
 class HoldfastError(Exception):
-    """Something outside Holdfast is wrong; the message says what, with which value, and what to do."""
+    """An error the user can act on; the message names the cause, the value and what to do."""
 
 
 class SettingsError(HoldfastError):
-    """A setting, a name or a size the user gave cannot be used. Exit code 2, before anything exists on disk."""
+    """A setting, name or size from the user that cannot be used. Exit code 2, raised before anything is written."""
 
 
 class NonFiniteError(HoldfastError):
-    """A world produced NaN or Inf. Names environment, slot and field."""
+    """A world produced NaN or Inf; the message names environment, slot and field."""
+
+
+class CheckpointError(HoldfastError):
+    """A file of a run that cannot be written, or cannot be trusted; the message names the file and the reason."""
 
 
 def first_line(error: BaseException) -> str:
-    """What it says, short enough for a table."""
-    return (str(error).strip().splitlines() or ["without a word"])[0][:200]
+    """The first line of the error message, short enough for a table."""
+    return (str(error).strip().splitlines() or ["no message"])[0][:200]
+
+
+def one_line(error: BaseException, limit: int = 200) -> str:
+    """The whole error message on one line, cut at `limit` characters."""
+    return " ".join(str(error).split())[:limit]
 
 
 def place_of(error: BaseException) -> str:
-    """' at mine.py:31' for the innermost line of the user's own code that raised this; '' if it is none of theirs."""
+    """' at mine.py:31' for the innermost line of the user's own code in the traceback; '' if there is none."""
     return place_in(traceback.walk_tb(error.__traceback__))
 
 
 def place_in(frames: Iterable[tuple[FrameType, int]]) -> str:
-    """The same for any frames, the innermost last."""
+    """The same for any frames, innermost last."""
     own = [f"{short_path(path)}:{line}" for frame, line in frames if _is_own(path := Path(frame.f_code.co_filename))]
     return f" at {own[-1]}" if own else ""
 
 
 def short_path(path: Path) -> Path:
-    """Below the folder one is in, or with the folder it is in: short enough for a table."""
+    """The path relative to the working directory, or its last two parts if it is elsewhere."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else Path(*path.parts[-2:])
 
 
 def _is_own(path: Path) -> bool:
-    """Neither Holdfast's, nor Python's, nor installed."""
+    """Whether a file belongs to the user: not to Holdfast, Python or an installed package."""
     if path.name.startswith("<") or {"site-packages", "dist-packages"} & set(path.parts):
         return False
     others = (OURS, sysconfig.get_path("stdlib"), sysconfig.get_path("scripts"))

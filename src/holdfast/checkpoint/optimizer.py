@@ -1,4 +1,4 @@
-"""Adam's state as tensors and plain facts, and back, bit for bit."""
+"""Save Adam's state as tensors and JSON, and restore it bit for bit."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Adam
 
-from holdfast.runs.files import CheckpointError, find_impure
+from holdfast.errors import CheckpointError
+from holdfast.runs.files import find_non_json
 
 _NAMES = ("step", "exp_avg", "exp_avg_sq")
-_IDENTITY = ("params", "param_names")  # which parameters a group holds; everything else in it is a setting
+_IDENTITY = ("params", "param_names")  # which parameters a group holds; all other entries are settings
 
 
 def flatten_optimizer(optimizer: Adam) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """(tensors, facts): one `<parameter number>.<name>` per state tensor, and the parameter groups."""
+    """Return (tensors, facts): one `<parameter number>.<name>` per state tensor, and the parameter groups."""
     state = optimizer.state_dict()
-    impure = find_impure(state["param_groups"])
-    if impure:
-        raise TypeError(f"the optimizer's param_groups{impure}")
+    problem = find_non_json(state["param_groups"])
+    if problem:
+        raise TypeError(f"the optimizer's param_groups{problem}")
     tensors = {}
     for index, entries in state["state"].items():
         for name, value in entries.items():
@@ -30,9 +31,9 @@ def flatten_optimizer(optimizer: Adam) -> tuple[dict[str, Tensor], dict[str, Any
 
 
 def restore_optimizer(optimizer: Adam, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    """Put the state of `flatten_optimizer` into an optimizer over the same parameters in the same order.
+    """Load the state from `flatten_optimizer` into an optimizer over the same parameters in the same order.
 
-    Rates come from the checkpoint too. What does not fit raises CheckpointError and changes nothing.
+    Learning rates come from the checkpoint too. State that does not fit raises CheckpointError and changes nothing.
     """
     kind = type(optimizer).__name__
     if facts.get("kind") != kind:
@@ -51,7 +52,7 @@ def _fit_groups(optimizer: Adam, saved: Any) -> list[dict[str, Any]]:
 
 
 def _fit_group(number: int, own: dict[str, Any], saved: Any) -> dict[str, Any]:
-    """One group with the saved settings. A setting the file does not know keeps its present value."""
+    """One group with the saved settings. A setting that is not in the file keeps its present value."""
     if not isinstance(saved, dict):
         raise CheckpointError(f"optimizer: parameter group {number} is a {type(saved).__name__}, not a mapping")
     fitted = dict(own)
@@ -80,7 +81,7 @@ def _same_kind(value: Any, own: Any) -> bool:
 def _fit_state(
     optimizer: Adam, tensors: Mapping[str, Tensor], groups: list[dict[str, Any]]
 ) -> dict[int, dict[str, Tensor]]:
-    """State by parameter number, in copies, so that training does not write into the checkpoint's tensors."""
+    """State by parameter number, copied so that training does not write into the checkpoint's tensors."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     names_of = {
         index: _NAMES + (("max_exp_avg_sq",) if group["amsgrad"] else ())

@@ -1,7 +1,7 @@
 """A checkpoint is a folder: `<group>.safetensors` per group, `facts.json`, and `manifest.json`, written last.
 
-It is built under a hidden name beside its own and renamed when everything is on the disk, so it is whole or
-absent. A folder of checkpoints has one writer.
+It is written under a hidden name and renamed once everything is synced to disk, so it is whole or absent. A folder of
+checkpoints has one writer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 
 import holdfast
+from holdfast.errors import CheckpointError, one_line
 from holdfast.runs.files import (
-    CheckpointError,
     dump_json,
-    find_impure,
+    find_non_json,
     parse_json,
     read_whole,
     reason_of,
@@ -37,17 +37,17 @@ from holdfast.runs.files import (
 FORMAT = 1
 MANIFEST = "manifest.json"
 FACTS = "facts.json"
-LARGEST_MANIFEST = 2**20
-LARGEST_FACTS = 2**26
+MAX_MANIFEST_BYTES = 2**20
+MAX_FACTS_BYTES = 2**26
 
-_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
+NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 _GROUP = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was read back. Tensors are on the CPU and belong to the caller."""
+    """The content of a checkpoint. Tensors are on the CPU and belong to the caller."""
 
     tensors: dict[str, dict[str, Tensor]]
     facts: dict[str, Any]
@@ -57,28 +57,28 @@ class Checkpoint:
 def save_checkpoint(
     folder: Path, name: str, tensors: Mapping[str, Mapping[str, Tensor]], facts: Mapping[str, Any]
 ) -> Path:
-    """Write folder/name and return it. Nothing is visible under the name before all of it is on the disk."""
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"a checkpoint cannot be named {name!r}")
+    """Write folder/name and return it. The name appears only once everything is synced to disk."""
+    if not NAME.fullmatch(name):
+        raise ValueError(f"invalid checkpoint name: {name!r}")
     for group in tensors:
         if not _GROUP.fullmatch(group):
-            raise ValueError(f"a group of tensors cannot be named {group!r}")
+            raise ValueError(f"invalid name of a tensor group: {group!r}")
     target = folder / name
-    impure = find_impure(dict(facts))
-    if impure:
-        raise CheckpointError(f"{target / FACTS}: not written: {impure}")
+    problem = find_non_json(dict(facts))
+    if problem:
+        raise CheckpointError(f"{target / FACTS}: not written: {problem}")
     facts_data = dump_json(dict(facts))
-    if len(facts_data) > LARGEST_FACTS:
+    if len(facts_data) > MAX_FACTS_BYTES:
         raise CheckpointError(
-            f"{target / FACTS}: not written: {len(facts_data):,} bytes, at most {LARGEST_FACTS:,} are read"
+            f"{target / FACTS}: not written: {len(facts_data):,} bytes, the limit is {MAX_FACTS_BYTES:,}"
         )
     copies = {group: _copy(target, group, members) for group, members in tensors.items()}
     partial = folder / f".{name}.partial"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if target.exists() and not _is_empty(target):
-            raise CheckpointError(f"{target}: not written: a checkpoint of this name exists")
-        clear_left_overs(folder)
+            raise CheckpointError(f"{target}: not written: a checkpoint with this name exists")
+        remove_leftovers(folder)
         partial.mkdir()
         try:
             _fill(partial, copies, facts_data)
@@ -93,15 +93,15 @@ def save_checkpoint(
     return target
 
 
-def clear_left_overs(folder: Path) -> None:
-    """Remove what a process that was killed while it wrote, or removed, has left; for the folder's one writer."""
+def remove_leftovers(folder: Path) -> None:
+    """Delete partial checkpoints of a killed process. Only for the folder's one writer."""
     for pattern in (".*.partial", ".*.removed"):
-        for left_over in folder.glob(pattern):
-            shutil.rmtree(left_over, ignore_errors=True)
+        for leftover in folder.glob(pattern):
+            shutil.rmtree(leftover, ignore_errors=True)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint, every byte of it verified before it is interpreted."""
+    """Read a checkpoint; every file is verified against its SHA-256 before it is parsed."""
     manifest = _read_manifest(path)
     tensors: dict[str, dict[str, Tensor]] = {}
     facts: dict[str, Any] = {}
@@ -115,12 +115,12 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """The facts alone, verified."""
+    """Read and verify the facts alone."""
     return _read_mapping(_read_listed(path, FACTS, _read_manifest(path)), path / FACTS)
 
 
 def remove_checkpoint(path: Path) -> None:
-    """Delete a checkpoint; a crash on the way leaves none of it under its name."""
+    """Delete a checkpoint. It is renamed first, so that a crash never leaves a part of it under its name."""
     try:
         gone = path.with_name(f".{path.name}.removed")
         os.rename(path, gone)
@@ -130,7 +130,7 @@ def remove_checkpoint(path: Path) -> None:
 
 
 def move_checkpoint(path: Path, folder: Path) -> Path:
-    """Put a checkpoint into another folder, under its name or a free one like it, and return it there."""
+    """Move a checkpoint to another folder, as NAME-2 if the name is taken, and return its new path."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         names = (path.name if n == 1 else f"{path.name}-{n}" for n in itertools.count(1))
@@ -144,64 +144,15 @@ def move_checkpoint(path: Path, folder: Path) -> Path:
 
 
 def verify_checkpoint(path: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint whose files all have the size and SHA-256 it says."""
+    """Check the size and SHA-256 of every file of a checkpoint and return its manifest."""
     manifest = _read_manifest(path)
     for name in manifest["files"]:
         _read_listed(path, name, manifest)
     return manifest
 
 
-def list_checkpoints(folder: Path) -> list[Path]:
-    """Every checkpoint of a folder, oldest first (by name, numbers as numbers), unverified.
-
-    What has lost its manifest is a damaged one: it was written whole.
-    """
-    try:
-        found = [p for p in folder.iterdir() if _NAME.fullmatch(p.name) and p.is_dir() and _has_parts(p)]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise CheckpointError(f"{folder}: cannot be read ({reason_of(error)})") from error
-    return sorted(found, key=lambda p: _by_numbers(p.name))
-
-
-def newest_checkpoint(folder: Path, on_damaged: Callable[[CheckpointError], None] | None = None) -> Path | None:
-    """The newest checkpoint that verifies; `on_damaged` hears of each newer one that does not."""
-    for path in reversed(list_checkpoints(folder)):
-        try:
-            verify_checkpoint(path)
-        except CheckpointError as error:
-            if on_damaged is not None:
-                on_damaged(error)
-        else:
-            return path
-    return None
-
-
-def return_of(facts: Mapping[str, Any]) -> float | None:
-    """The mean return when a checkpoint was saved; None if no episode had ended."""
-    value = facts.get("episode_return")
-    return float(value) if isinstance(value, int | float) else None
-
-
-def best_checkpoint(folder: Path, on_damaged: Callable[[CheckpointError], None] | None = None) -> Path | None:
-    """The checkpoint with the highest mean return among those that verify, the newest of equals; None if there is none."""
-    best: tuple[float, Path] | None = None
-    for path in list_checkpoints(folder):
-        try:
-            verify_checkpoint(path)
-            value = return_of(read_facts(path))
-        except CheckpointError as error:
-            if on_damaged is not None:
-                on_damaged(error)
-            continue
-        if value is not None and (best is None or value >= best[0]):
-            best = value, path
-    return best[1] if best else None
-
-
 def _copy(target: Path, group: str, members: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors as the format wants them: dense, on the CPU, each with storage of its own."""
+    """Copy tensors to the CPU, contiguous and without shared storage, as safetensors needs them."""
     copies = {}
     for key, tensor in members.items():
         copies[key] = tensor.detach().to("cpu").clone(memory_format=torch.contiguous_format)
@@ -236,27 +187,27 @@ def _fill(folder: Path, tensors: Mapping[str, dict[str, Tensor]], facts_data: by
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     if not path.is_dir():
-        reason = "a checkpoint is a folder, this is a file" if path.exists() else "missing"
+        reason = "a checkpoint is a folder, not a file" if path.exists() else "missing"
         raise CheckpointError(f"{path}: {reason}")
     file = path / MANIFEST
-    data = read_whole(file, most_bytes=LARGEST_MANIFEST)
+    data = read_whole(file, max_bytes=MAX_MANIFEST_BYTES)
     manifest = _read_mapping(data, file)
     version = manifest.get("format")
     if type(version) is not int or version < 1:
         raise CheckpointError(f"{file}: no format version")
     if version != FORMAT:
         raise CheckpointError(
-            f"{file}: format {version}, Holdfast {holdfast.__version__} reads {FORMAT}: use a newer Holdfast"
+            f"{file}: format {version}, but Holdfast {holdfast.__version__} reads format {FORMAT}; use a newer Holdfast"
         )
     manifest.pop("sha256", None)
     if data != _seal(manifest):
-        raise CheckpointError(f"{file}: damaged, its SHA-256 is not the one it states")
+        raise CheckpointError(f"{file}: damaged, it does not match its own SHA-256")
     files = manifest.get("files")
     if not isinstance(files, dict) or FACTS not in files:
         raise CheckpointError(f"{file}: does not list {FACTS}")
     for name, entry in files.items():
-        if name != FACTS and not _is_tensor_file(name):
-            raise CheckpointError(f"{file}: lists {name[:80]!r}, which is no file of a checkpoint")
+        if name != FACTS and not is_tensor_file(name):
+            raise CheckpointError(f"{file}: lists {name[:80]!r}, which is not a checkpoint file")
         if not (
             isinstance(entry, dict)
             and type(entry.get("bytes")) is int
@@ -277,11 +228,11 @@ def _is_short_text(value: Any) -> bool:
 
 
 def _read_listed(path: Path, name: str, manifest: dict[str, Any]) -> bytes:
-    """One file's bytes, if they are the ones that were written."""
+    """Read one file and verify its size and SHA-256."""
     file, entry = path / name, manifest["files"][name]
-    data = read_whole(file, entry["bytes"], LARGEST_FACTS if name == FACTS else None)
+    data = read_whole(file, entry["bytes"], MAX_FACTS_BYTES if name == FACTS else None)
     if hashlib.sha256(data).hexdigest() != entry["sha256"]:
-        raise CheckpointError(f"{file}: damaged, its SHA-256 is not the one in {MANIFEST}")
+        raise CheckpointError(f"{file}: damaged, it does not match its SHA-256 in {MANIFEST}")
     return data
 
 
@@ -295,8 +246,8 @@ def _read_mapping(data: bytes, file: Path) -> dict[str, Any]:
 def _parse_tensors(data: bytes, file: Path) -> dict[str, Tensor]:
     try:
         tensors = safetensors.torch.load(data)
-    except Exception as error:  # a hostile header raises whatever the parser meets: all of it means the same
-        raise CheckpointError(f"{file}: not safetensors ({' '.join(str(error).split())[:120]})") from error
+    except Exception as error:  # a hostile header can make the parser raise anything
+        raise CheckpointError(f"{file}: not safetensors ({one_line(error, 120)})") from error
     for key, tensor in tensors.items():
         if _has_nan(tensor):
             raise CheckpointError(f"{file}: {key!r} holds NaN")
@@ -308,29 +259,15 @@ def _has_nan(tensor: Tensor) -> bool:
 
 
 def _seal(manifest: dict[str, Any]) -> bytes:
-    """The file of a manifest, with a checksum of its own: nothing else vouches for it."""
+    """The bytes of manifest.json, which include a SHA-256 of the manifest itself."""
     return dump_json({**manifest, "sha256": hashlib.sha256(dump_json(manifest)).hexdigest()})
 
 
-def _is_tensor_file(name: str) -> bool:
+def is_tensor_file(name: str) -> bool:
     group, dot, kind = name.partition(".")
     return dot + kind == ".safetensors" and bool(_GROUP.fullmatch(group))
 
 
-def _has_parts(path: Path) -> bool:
-    try:
-        return any(file.name in (MANIFEST, FACTS) or _is_tensor_file(file.name) for file in path.iterdir())
-    except FileNotFoundError:
-        return False  # removed while we looked
-    except OSError:
-        return True  # reading it will say what is wrong
-
-
 def _is_empty(path: Path) -> bool:
-    """An empty folder: nothing is lost when a rename puts another in its place."""
+    """Whether this is an empty folder, which a rename may replace."""
     return path.is_dir() and not path.is_symlink() and not any(path.iterdir())
-
-
-def _by_numbers(name: str) -> list[tuple[int, int, str]]:
-    """Sort key: step-9 before step-10, and a copy called best before every number: it is not what came last."""
-    return [(1, int(p), "") if p.isdigit() else (0, 0, p) for p in re.split(r"([0-9]+)", name) if p]

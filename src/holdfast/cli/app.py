@@ -1,4 +1,4 @@
-"""The verbs. Everything heavy is imported inside them, so that `holdfast --help` answers at once."""
+"""The commands. Heavy modules are imported inside them, so that `holdfast --help` is fast."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 import holdfast
-from holdfast.cli.failures import FAILED, error_as_json, telling_failures
+from holdfast.cli.failures import FAILED, error_as_json, reporting_failures
 from holdfast.cli.supervise import supervised
 from holdfast.errors import HoldfastError, SettingsError
 
@@ -28,7 +28,7 @@ app = typer.Typer(
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Entry of `holdfast` and of tools/train.py."""
+    """Entry point of `holdfast` and of tools/train.py."""
     if argv is None and sys.argv[1:2] == ["audit"] and hasattr(os, "fork"):
         supervised(lambda: app(prog_name="holdfast"), as_json="--json" in sys.argv)
     app(args=None if argv is None else list(argv), prog_name="holdfast")
@@ -49,7 +49,7 @@ def _root(
     pass
 
 
-# Words such as --trainer.lr=1 reach load_settings, which says how to write them.
+# Arguments such as --trainer.lr=1 reach load_settings, whose error shows how to write them.
 @app.command(context_settings={"ignore_unknown_options": True})
 def train(
     words: Annotated[
@@ -57,7 +57,7 @@ def train(
         typer.Argument(metavar="KEY=VALUE", help="Settings; `holdfast settings` lists them."),
     ] = None,
 ) -> None:
-    """Train an agent; without words, the quick start.
+    """Train an agent; without settings, the quick start.
 
     \b
     holdfast train
@@ -70,19 +70,16 @@ def train(
     \b
     env=NAME          memory, collect, arena, gym:NAME, gymvec:NAME, pettingzoo:MODULE
     py_agent=NAME     fast, latent_attn_tiny, latent_attn_small, latent_attn_med, example for grid worlds,
-                      box for numbers and pictures (chosen by the world if left out), or ./mine.py:MyPolicy
+                      box for vectors and images (by default, what fits the world), or ./mine.py:MyPolicy
     agent=NAME        the same agents as graphs of components, or ./mine.yaml
     settings=NAME     a ready-made settings file (`holdfast settings --list`) or a .yaml of yours
-    run=NAME          the folder runs/NAME, where everything about the run is kept; one that exists goes on where
-                      it was, with the settings it was started with (resume=never refuses, resume=must insists)
+    run=NAME          the run's folder, runs/NAME; if it exists, the run is resumed with the settings it was started
+                      with (resume=never refuses to resume, resume=must refuses to start a new run)
     """
-    with telling_failures():
+    with reporting_failures():
         from holdfast.config import load_settings
 
         settings = load_settings(words or [])
-        from holdfast.runs import find_past
-
-        find_past(settings)  # a run in use, or one that is another, is refused before torch is imported
         from holdfast.trainer import train as run_training
 
         result = run_training(settings)
@@ -90,19 +87,19 @@ def train(
 
 
 def _closing_lines(run: Path, summary: dict[str, Any], agent: str) -> str:
-    """What came out, where it is, and what to do next."""
+    """The result, where it is, and what to do next."""
     mean = summary["episode_return_mean"]
-    last = "no episode ended" if mean is None else f"mean return of the last 100 episodes {mean:.3f}"
+    result = "no episode ended" if mean is None else f"mean return of the last 100 episodes {mean:.3f}"
     try:
         shown = run.relative_to(Path.cwd())
     except ValueError:
         shown = run
-    here = Path(sys.executable).with_name("holdfast")  # an environment that is not on PATH, as after `make train`
+    here = Path(sys.executable).with_name("holdfast")  # after `make train` it is not on PATH
     command = os.path.relpath(here) if shutil.which("holdfast") is None and here.exists() else "holdfast"
     own = agent.removeprefix("py_agent=")
     trust = f" --py-agent {shlex.quote(own)}" if ".py:" in own else ""
     return (
-        f"\n{summary['agent_steps']:,} steps in {summary['wall_s']:.0f} s ({summary['sps']:,.0f} steps/s): {last}.\n"
+        f"\n{summary['agent_steps']:,} steps in {summary['wall_s']:.0f} s ({summary['sps']:,.0f} steps/s): {result}.\n"
         f"Replay parity: largest |log-ratio| {summary['parity_max_abs_logratio']:.2g} (healthy: below 1e-5).\n"
         f"The run is in {shown}: metrics.jsonl, summary.json, config.yaml, checkpoints/.\n"
         f"Next: {command} evaluate {shown}{trust}"
@@ -114,18 +111,19 @@ def evaluate(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Name or folder of a run.")],
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[env=NAME env.KEY=VALUE]", help="Another world to play in; the run's own if left out."),
+        typer.Argument(metavar="[env=NAME env.KEY=VALUE]", help="Another world to play in; default: the run's own."),
     ] = None,
     episodes: Annotated[int, typer.Option(min=1, max=1_000_000, help="Episodes to play.")] = 20,
-    sample: Annotated[bool, typer.Option("--sample", help="Draw actions instead of taking the likeliest.")] = False,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Sample actions instead of taking the most probable one.")
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of the episodes.")] = 1_000_000,
-    checkpoint: Annotated[
-        str | None, typer.Option(help="Name of a checkpoint, or best; the newest if left out.")
-    ] = None,
-    max_steps: Annotated[int, typer.Option(min=1, help="Longest episode to wait for.")] = 100_000,
+    checkpoint: Annotated[str | None, typer.Option(help="Name of a checkpoint, or best; default: the newest.")] = None,
+    max_steps: Annotated[int, typer.Option(min=1, help="Stop with an error if an episode is longer.")] = 100_000,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     py_agent: Annotated[
-        str | None, typer.Option(metavar="FILE.py:CLASS", help="The run's own policy code, if you trust it.")
+        str | None,
+        typer.Option(metavar="FILE.py:CLASS", help="The policy code the run was trained with, if you trust it."),
     ] = None,
     runs_dir: Annotated[Path, typer.Option(help="Folder that holds run folders.")] = Path("runs"),
 ) -> None:
@@ -136,8 +134,8 @@ def evaluate(
     holdfast evaluate runs/first --episodes 100 --sample --json
     holdfast evaluate first env=memory env.corridor=6
     """
-    with telling_failures():
-        from holdfast.cli.runs import find_run
+    with reporting_failures():
+        from holdfast.runs import find_run
 
         folder = find_run(run, runs_dir)
         env = _other_world(words or [])
@@ -152,26 +150,26 @@ def evaluate(
             max_steps=max_steps,
             env=env,
             py_agent=py_agent,
-            on_new_names=lambda names: typer.echo(f"new here, so not seen and not taken: {', '.join(names)}", err=True),
-            on_damaged=lambda error: typer.echo(f"passed over: {error}", err=True),
         )
         if as_json:
             typer.echo(json.dumps(result.to_json(), indent=2))
         else:
             returns = f"return {result.return_mean:.4g} +- {result.return_std:.4g}"
-            how = "sampled" if sample else "greedy; --sample draws actions"
+            how = "sampled" if sample else "greedy; --sample samples actions"
             played = f"{result.episodes} episodes of checkpoint {result.checkpoint} ({how})"
             typer.echo(f"{played}: {returns}, length {result.length_mean:.4g}")
 
 
 def _other_world(words: Sequence[str]) -> Any:
-    """The world these words describe; None without any."""
+    """The world these settings describe; None if there are none."""
     if not words:
         return None
     odd = next((word for word in words if not word.startswith(("env=", "env."))), None)
     if odd is not None or not any(word.startswith(("env=", "env.name=")) for word in words):
         shown = odd or words[0]
-        raise SettingsError(f"{shown}: to play in another world, name it and its settings: env=memory env.corridor=6.")
+        raise SettingsError(
+            f"{shown}: to play in another world, give its name and settings: env=memory env.corridor=6."
+        )
     from holdfast.config import load_settings
 
     return load_settings(words).env
@@ -184,14 +182,14 @@ def settings(
     ] = None,
     ready: Annotated[bool, typer.Option("--list", help="List the ready-made settings files instead.")] = False,
 ) -> None:
-    """List every key: its default, what it takes, what it is for.
+    """List every setting: its default, allowed values and meaning.
 
     \b
     holdfast settings trainer.schedule
     holdfast settings env env=gym:CartPole-v1
     holdfast settings --list
     """
-    with telling_failures():
+    with reporting_failures():
         from holdfast.cli.tables import key_table, ready_table
         from holdfast.config import describe_ready, list_keys
 
@@ -208,32 +206,33 @@ def audit(
     ] = None,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Settings of a policy that is made for the audit."),
+        typer.Argument(metavar="[KEY=VALUE]...", help="Settings of a policy that is built for the audit."),
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(metavar="CHECK", help="Run this check alone; may be given several times.")
+        list[str] | None, typer.Option(metavar="CHECK", help="Run only this check; may be repeated.")
     ] = None,
     declare: Annotated[
         list[str] | None,
         typer.Option(metavar="DEVIATION", help="Something the policy does on purpose; see docs/audit.md."),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Only the checks that training runs.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Run only the checks that training runs.")] = False,
     explain_all: Annotated[
-        bool, typer.Option("--all", help="Explain every failure, not only the most telling ones.")
+        bool, typer.Option("--all", help="Explain every failure, not only the most important ones.")
     ] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 2, help="Seed of weights and observations.")] = 0,
     time_limit: Annotated[float, typer.Option(min=1, help="Give up after this many seconds.")] = 300,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     html: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Also write the report as a page, with dependency maps.")
+        Path | None, typer.Option(metavar="PATH", help="Also write the report as an HTML page, with dependency maps.")
     ] = None,
-    checks: Annotated[bool, typer.Option("--checks", help="List the checks and what each promises.")] = False,
+    checks: Annotated[bool, typer.Option("--checks", help="List the checks and what each one verifies.")] = False,
     py_agent: Annotated[
-        str | None, typer.Option(metavar="FILE.py:CLASS", help="The run's own policy code, if you trust it.")
+        str | None,
+        typer.Option(metavar="FILE.py:CLASS", help="The policy code the run was trained with, if you trust it."),
     ] = None,
     runs_dir: Annotated[Path, typer.Option(help="Folder that holds run folders.")] = Path("runs"),
 ) -> None:
-    """Look for state bugs in a recurrent policy, before any training.
+    """Look for state bugs in a recurrent policy, without training it.
 
     \b
     holdfast audit py_agent=fast
@@ -242,9 +241,9 @@ def audit(
     holdfast audit ./theirs.py:subject --declare learning_without_resets
     holdfast audit runs/first --json
 
-    Exit code 0: no check failed. 1: one did. 2: the target cannot be audited, or not with the checks named by --only.
+    Exit code 0: no check failed. 1: a check failed. 2: the target, or a check named by --only, cannot be run.
     """
-    with telling_failures():
+    with reporting_failures():
         if checks:
             from holdfast.audit import CHECKS
             from holdfast.cli.tables import row_table
@@ -252,13 +251,12 @@ def audit(
             typer.echo(row_table([{"check": check.name, "promise": check.promise} for check in CHECKS]))
             return
         if target is None:
-            raise SettingsError("name what is to be audited: py_agent=fast, ./mine.py:MyPolicy or runs/first.")
+            raise SettingsError("name a target to audit, such as py_agent=fast, ./mine.py:MyPolicy or runs/first.")
         if quick and only:
-            raise SettingsError("--quick and --only: give one of them; both say which checks to run.")
+            raise SettingsError("--quick and --only: use one of them; both select checks.")
         if explain_all and as_json:
-            raise SettingsError("--all and --json: give one of them; JSON holds every explanation.")
-        if html is not None and (html.is_dir() or not html.absolute().parent.is_dir()):
-            raise SettingsError(f"--html {html}: give the path of a file in a folder that exists.")
+            raise SettingsError("--all and --json: use one of them; JSON already explains every failure.")
+        _check_output("--html", html)
         from holdfast.cli.audit_command import audit_target
 
         try:
@@ -293,25 +291,28 @@ def audit(
         if not report.sound:
             raise typer.Exit(FAILED)
         if only and report.counts()["not run"]:
-            raise SettingsError("a check named with --only could not run: the table says why.")
+            raise SettingsError("a check named with --only could not run; the table gives the reason.")
+
+
+def _check_output(option: str, path: Path | None) -> None:
+    """Refuse an output path that cannot be written, before the work is done."""
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        raise SettingsError(f"{option} {path}: needs a file path in an existing folder.")
 
 
 @app.command()
 def bench(
     parts: Annotated[
-        list[str] | None, typer.Argument(metavar="[PART]...", help="What to measure; all if left out.")
+        list[str] | None, typer.Argument(metavar="[PART]...", help="What to measure; default: everything.")
     ] = None,
     json_path: Annotated[
-        Path | None, typer.Option("--json", metavar="PATH", help="Also write the figures here.")
+        Path | None, typer.Option("--json", metavar="PATH", help="Also write the results to this file.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions: a look, not a measurement.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions: faster, but less accurate.")] = False,
 ) -> None:
-    """Measure speed on this machine, as ratios taken in one run."""
-    with telling_failures():
-        if json_path is not None and json_path.is_dir():
-            raise SettingsError(f"--json {json_path}: that is a folder; give the path of a file.")
-        if json_path is not None and not json_path.absolute().parent.is_dir():
-            raise SettingsError(f"--json {json_path}: there is no folder {json_path.parent}.")
+    """Measure speed on this machine, as ratios within one run."""
+    with reporting_failures():
+        _check_output("--json", json_path)
         from holdfast.bench import PARTS, run_bench
         from holdfast.cli.tables import row_table
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.cli.runs import find_run
 from holdfast.config.sections import agent_names
 from holdfast.errors import SettingsError
+from holdfast.runs import find_run
 
 if TYPE_CHECKING:
     from holdfast.audit import Subject

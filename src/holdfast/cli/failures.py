@@ -1,8 +1,9 @@
-"""How a command ends when something is wrong: one message, one exit code, no traceback."""
+"""How a command reports: log messages and errors on standard error, one exit code, no traceback."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -16,24 +17,51 @@ BAD_SETTINGS, FAILED, INTERRUPTED, PIPE_CLOSED = 2, 1, 130, 141
 
 
 def error_as_json(message: str) -> str:
-    """What stands in the place of a report that was asked for as JSON."""
+    """What --json prints instead of a report."""
     return json.dumps({"error": message}, indent=2)
 
 
+class StderrHandler(logging.Handler):
+    """Print log messages to whatever sys.stderr is at that moment: the progress bars redirect it while they are shown."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            print(self.format(record), file=sys.stderr, flush=True)
+        except Exception:  # as all handlers of the standard library: a failed message must not end the program
+            self.handleError(record)
+
+
 @contextmanager
-def telling_failures() -> Iterator[None]:
+def log_to_stderr() -> Iterator[None]:
+    """Print Holdfast's log messages to standard error, and nowhere else."""
+    logger, handler = logging.getLogger("holdfast"), StderrHandler()
+    before = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
     try:
         yield
+    finally:
+        logger.removeHandler(handler)
+        logger.level, logger.propagate = before
+
+
+@contextmanager
+def reporting_failures() -> Iterator[None]:
+    """Run a command: print its log messages, and turn errors and signals into a message and an exit code."""
+    try:
+        with log_to_stderr():
+            yield
         sys.stdout.flush()
     except HoldfastError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(BAD_SETTINGS if isinstance(error, SettingsError) else FAILED) from None
     except KeyboardInterrupt as stop:
         code = getattr(stop, "code", None)
-        if code is None:  # training has said where it stopped
+        if code is None:  # otherwise training has reported where it stopped
             typer.echo("interrupted", err=True)
         raise typer.Exit(code or INTERRUPTED) from None
     except BrokenPipeError:
-        # `| head` has gone; the interpreter would complain once more when it flushes stdout on its way out
+        # The reader, such as `| head`, is gone; Python would complain again when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(PIPE_CLOSED) from None

@@ -1,4 +1,4 @@
-"""Tables as text: as wide as the terminal, or one line per row where there is none."""
+"""Tables as text: as wide as the terminal, or one line per row without a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PIPE_WIDTH = 1000
 
 
 def key_table(keys: list[Key]) -> str:
-    table = text_table("key", "default", "takes", "what it is for", "only with")
+    table = text_table("key", "default", "allowed", "meaning", "only with")
     for key in keys:
         default = "" if key.default is None and not key.optional else _shown(key.default)
         table.add_row(key.name, default, key.allowed, key.description, key.owner)
@@ -30,7 +30,7 @@ def ready_table(files: dict[str, str]) -> str:
 
 
 def row_table(rows: list[dict[str, Any]]) -> str:
-    """Figures that share their keys, one row each."""
+    """A table of rows that have the same keys."""
     table = text_table(*rows[0])
     for row in rows:
         table.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()))
@@ -45,7 +45,7 @@ def text_table(*columns: str) -> Table:
 
 
 def wrapped(text: str) -> str:
-    """Lines no longer than the terminal is wide; what goes on is indented more than what began."""
+    """Wrap lines at the width of the terminal, with continuation lines indented."""
     width = _console().width
 
     def fill(line: str) -> str:
@@ -60,11 +60,9 @@ def _console() -> Console:
 
 
 def _shown(value: object) -> str:
-    return (
-        {True: "on", False: "off", "": "(empty)"}.get(value, str(value))
-        if isinstance(value, bool | str)
-        else str(value)
-    )
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "(empty)" if value == "" else str(value)
 
 
 def render(table: Table) -> str:

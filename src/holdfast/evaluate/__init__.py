@@ -1,4 +1,4 @@
-"""A collector without learning."""
+"""Evaluate trained policies."""
 
 from holdfast.evaluate.evaluation import EvaluationResult, evaluate, evaluate_run, load_agent
 

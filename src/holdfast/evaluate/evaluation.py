@@ -1,11 +1,11 @@
-"""Evaluation: a collector without learning. It starts from a blank memory, and every episode from its own seed."""
+"""Evaluation: play fresh episodes without learning, from empty memory, each with its own seed."""
 
 from __future__ import annotations
 
 import itertools
+import logging
 import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,20 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 
-from holdfast.checkpoint import CheckpointError, best_checkpoint, load_checkpoint, newest_checkpoint
+from holdfast.checkpoint import best_first, first_usable, list_checkpoints, load_checkpoint, newest_first
 from holdfast.config import load_run_settings
 from holdfast.config.settings import EnvSection, Settings
 from holdfast.envs import describe, make_world
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.policies import MettaAgent, OwnPolicySettings, Policy, Sampling
 from holdfast.rollout import Episode, EpisodeTracker, arrivals, first_arrivals
-from holdfast.runs.files import fitting
+from holdfast.runs.files import as_checkpoint_error
+from holdfast.runs.folder import CHECKPOINTS, CONFIG
 from holdfast.spec import WorldSpec, keys
 
-MOST_ENVS = 256
-LONGEST_EPISODE = 100_000
+logger = logging.getLogger(__name__)
+MAX_ENVS = 256
+MAX_EPISODE_STEPS = 100_000
 
 
 @dataclass(frozen=True)
@@ -46,57 +48,58 @@ def evaluate_run(
     greedy: bool = True,
     seed: int = 1_000_000,
     checkpoint: str | None = None,
-    max_steps: int = LONGEST_EPISODE,
+    max_steps: int = MAX_EPISODE_STEPS,
     env: EnvSection | None = None,
     py_agent: str | None = None,
-    on_damaged: Callable[[CheckpointError], None] | None = None,
-    on_new_names: Callable[[list[str]], None] | None = None,
 ) -> EvaluationResult:
-    """Evaluate a run's newest checkpoint, or the one named, on fresh episodes of its own world, or of another.
+    """Evaluate a run's newest usable checkpoint, or the one named, on fresh episodes of its own world or of `env`.
 
-    py_agent: the run's own, if it is code of a user's: a run folder is not trusted to name it.
-    `on_damaged` hears of newer checkpoints that were passed over because they do not verify; `on_new_names` of
-    features and actions the policy does not know, which it will not see and not take.
+    py_agent: required if the run was trained with the user's own policy class, because a run folder is not trusted to
+    name code.
     """
-    agent, settings, path = load_agent(run_dir, checkpoint, py_agent, on_damaged)
+    agent, settings, path = load_agent(run_dir, checkpoint, py_agent)
     env = settings.env if env is None else env
     new = agent.initialize_to_world(describe(env), learn=False)
-    if new and on_new_names is not None:
-        on_new_names(new)
+    if new:
+        logger.warning("unknown to this policy, ignored: %s", ", ".join(new))
     result = evaluate(agent.policy, env, episodes, seed, greedy, max_steps=max_steps)
-    return EvaluationResult(**{**asdict(result), "checkpoint": path.name})
+    return replace(result, checkpoint=path.name)
 
 
 def load_agent(
-    run_dir: Path,
-    checkpoint: str | None = None,
-    py_agent: str | None = None,
-    on_damaged: Callable[[CheckpointError], None] | None = None,
+    run_dir: Path, checkpoint: str | None = None, py_agent: str | None = None
 ) -> tuple[MettaAgent, Settings, Path]:
-    """The agent of a run's newest checkpoint, or of the one named, with the run's settings and where it was found.
+    """Load the agent of a run's newest usable checkpoint, or of the one named; "best" has the highest mean return.
 
-    "best" is the one with the highest mean return at the time it was saved.
+    Return the agent, the run's settings and the checkpoint's path.
     """
-    folder = run_dir / "checkpoints"
-    if checkpoint == "best":
-        path = best_checkpoint(folder, on_damaged)
-    else:
-        path = folder / checkpoint if checkpoint else newest_checkpoint(folder, on_damaged)
-    if path is None or path.parent != folder or not path.exists():  # not one of another run by way of ..
-        there = ", ".join(sorted(p.name for p in folder.glob("[0-9]*"))[-5:]) or "none"
-        raise SettingsError(
-            f"{run_dir} has no checkpoint {checkpoint or ''}".rstrip() + f". Checkpoints there: {there}."
-        )
-    settings = load_run_settings(run_dir / "config.yaml")
+    settings = load_run_settings(run_dir / CONFIG)
     if isinstance(settings.policy, OwnPolicySettings) and py_agent != settings.policy.py_agent:
         raise SettingsError(
             f"{run_dir} was trained with {settings.policy.agent_word}, which is code. If you trust it, add:\n"
             f"--py-agent {settings.policy.py_agent}"
         )
-    loaded = load_checkpoint(path)
-    with fitting(f"{path}: not of the agent in {run_dir / 'config.yaml'}"):
-        world = WorldSpec.from_json(loaded.facts["world"])
-        agent = MettaAgent.restore(settings.policy, world, loaded.facts["agent"], loaded.tensors["policy"])
+
+    def restore(path: Path) -> MettaAgent:
+        loaded = load_checkpoint(path)
+        with as_checkpoint_error(f"{path}: not a checkpoint of the agent in {run_dir / CONFIG}"):
+            world = WorldSpec.from_json(loaded.facts["world"])
+            return MettaAgent.restore(settings.policy, world, loaded.facts["agent"], loaded.tensors["policy"])
+
+    folder = run_dir / CHECKPOINTS
+    if checkpoint == "best":
+        paths = best_first(folder)
+    elif checkpoint:  # by name, so that .. does not lead to another run
+        paths = [path for path in list_checkpoints(folder) if path.name == checkpoint]
+    else:
+        paths = newest_first(folder)
+    found = first_usable(paths, restore)
+    if found is None:
+        names = ", ".join(path.name for path in list_checkpoints(folder)[-5:]) or "none"
+        raise SettingsError(
+            f"{run_dir} has no checkpoint {checkpoint or ''}".rstrip() + f". Checkpoints there: {names}."
+        )
+    path, agent = found
     return agent, settings, path
 
 
@@ -108,19 +111,19 @@ def evaluate(
     seed: int,
     greedy: bool = True,
     num_envs: int | None = None,
-    max_steps: int = LONGEST_EPISODE,
+    max_steps: int = MAX_EPISODE_STEPS,
 ) -> EvaluationResult:
-    """Mean return of at least `episodes` episodes, the same number from every slot, so that short ones count no more than long ones.
+    """Play at least `episodes` episodes, the same number in every slot, so that short ones are not overcounted.
 
-    The policy's own memory and random state are put aside and stay as they were. An episode longer than `max_steps`
-    is an error: a world without a time limit would be played for ever.
+    The policy's memory and random state are left unchanged. An episode longer than `max_steps` is an error: a world
+    without a time limit would never end.
     """
     finished: list[Episode] = []
     with policy.set_aside(Sampling(greedy, torch.Generator().manual_seed(seed))):
         enough = math.ceil(episodes / describe(env).agents_per_env)
-        changes: dict[str, Any] = {"num_envs": num_envs or min(enough, MOST_ENVS)}
+        changes: dict[str, Any] = {"num_envs": num_envs or min(enough, MAX_ENVS)}
         if "desync" in type(env).model_fields:
-            changes["desync"] = False  # it cuts first episodes short, and those are the ones played here
+            changes["desync"] = False  # it shortens first episodes, which are the ones played here
         with make_world(env.model_copy(update=changes)) as world:
             per_slot = math.ceil(episodes / world.num_slots)
             counts = np.zeros(world.num_slots, np.int64)

@@ -1,7 +1,8 @@
-"""A run is a folder: its files, the lock that gives it one writer, and what a run that exists was started with."""
+"""A run is a folder: its files, the lock that gives it one writer, and whether it can be resumed."""
 
+from holdfast.runs.find import find_run
 from holdfast.runs.folder import TIMING, RunFolder, read_metrics
 from holdfast.runs.lock import RunLock
-from holdfast.runs.past import Past, find_past
+from holdfast.runs.resumable import Resumable, find_resumable
 
-__all__ = ["TIMING", "Past", "RunFolder", "RunLock", "find_past", "read_metrics"]
+__all__ = ["TIMING", "Resumable", "RunFolder", "RunLock", "find_resumable", "find_run", "read_metrics"]

@@ -1,4 +1,4 @@
-"""Files that are whole or absent, and JSON that is read within limits."""
+"""Write files atomically, and read files and JSON within limits."""
 
 from __future__ import annotations
 
@@ -15,17 +15,13 @@ from typing import Any
 
 import psutil
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import CheckpointError, HoldfastError, one_line
 
-DEEPEST_JSON = 32  # levels of lists and mappings; Python's own parser gives up near 1000
-
-
-class CheckpointError(HoldfastError):
-    """A checkpoint cannot be written, or cannot be trusted: one line with the file and the reason."""
+MAX_JSON_DEPTH = 32  # levels of lists and mappings; Python's own parser gives up near 1000
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Write a file and wait until the disk has it."""
+    """Write a file and sync it to disk."""
     with open(path, "wb") as file:
         file.write(data)
         file.flush()
@@ -33,7 +29,7 @@ def write_durably(path: Path, data: bytes) -> None:
 
 
 def replace_durably(path: Path, data: bytes) -> None:
-    """Write a file so that a reader, or a crash, finds the old content or the new, never a part."""
+    """Replace a file atomically: a reader, or a crash, finds the old content or the new, never a part."""
     partial = path.with_name(f".{path.name}.partial")
     try:
         write_durably(partial, data)
@@ -45,7 +41,7 @@ def replace_durably(path: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the folder's names; systems that cannot open a folder need no such call."""
+    """Sync a folder's entries to disk; not needed on systems that cannot open a folder."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -55,8 +51,8 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def read_whole(path: Path, size: int | None = None, most_bytes: int | None = None) -> bytes:
-    """The content of a regular file, of that size if one is given, looked at before anything is read.
+def read_whole(path: Path, size: int | None = None, max_bytes: int | None = None) -> bytes:
+    """Return the content of a regular file; its type and size are checked before anything is read.
 
     Links, pipes and devices are refused: they lead elsewhere or never end.
     """
@@ -65,12 +61,12 @@ def read_whole(path: Path, size: int | None = None, most_bytes: int | None = Non
         found = os.lstat(path)
         if size is not None and found.st_size != size:
             raise CheckpointError(f"{path}: damaged, {found.st_size:,} bytes instead of {size:,}")
-        if most_bytes is not None and found.st_size > most_bytes:
-            raise CheckpointError(f"{path}: {found.st_size:,} bytes, at most {most_bytes:,} are read")
+        if max_bytes is not None and found.st_size > max_bytes:
+            raise CheckpointError(f"{path}: too large, {found.st_size:,} bytes; the limit is {max_bytes:,}")
         free = psutil.virtual_memory().available
         if found.st_size > free:
             raise CheckpointError(
-                f"{path}: needs {found.st_size / 2**20:,.0f} MB of memory, has {free / 2**20:,.0f} MB"
+                f"{path}: needs {found.st_size / 2**20:,.0f} MB of memory, {free / 2**20:,.0f} MB are free"
             )
         return path.read_bytes()
     except FileNotFoundError:
@@ -80,58 +76,52 @@ def read_whole(path: Path, size: int | None = None, most_bytes: int | None = Non
 
 
 def refuse_unless_regular(path: Path) -> None:
-    """CheckpointError for a link, a pipe or a device in a file's place: written to, it is somebody else's file. Absent is fine."""
+    """Raise CheckpointError for a link, pipe, device or folder: writing to it could change somebody else's file."""
     with suppress(FileNotFoundError):
         if not stat.S_ISREG(os.lstat(path).st_mode):
             raise CheckpointError(f"{path}: not a regular file")
 
 
 @contextmanager
-def fitting(what: str) -> Iterator[None]:
-    """Whatever goes wrong while something out of a checkpoint is put to use is the checkpoint's fault, told in one line."""
+def as_checkpoint_error(message: str) -> Iterator[None]:
+    """Turn any error raised while applying a checkpoint into a CheckpointError of one line."""
     try:
         yield
     except HoldfastError:
         raise
-    except Exception as error:  # hostile facts raise whatever the code they reach raises: all of it means the same
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
-        raise CheckpointError(f"{what} ({reason})") from error
+    except Exception as error:  # a hostile checkpoint can make the code it reaches raise anything
+        raise CheckpointError(f"{message} ({f'{type(error).__name__}: {one_line(error)}'[:200]})") from error
 
 
 def dump_json(value: Any) -> bytes:
-    """Deterministic text for a file that people may open."""
+    """Deterministic, indented JSON."""
     return (json.dumps(value, allow_nan=False, indent=1, sort_keys=True) + "\n").encode()
 
 
 def parse_json(data: bytes, path: Path) -> Any:
-    """JSON that `find_impure` accepts, or a CheckpointError."""
+    """Parse JSON; CheckpointError if it is invalid, nested too deeply or holds NaN."""
     try:
         value = json.loads(data.decode("utf-8"))
     except RecursionError:
-        raise CheckpointError(f"{path}: nested deeper than {DEEPEST_JSON} levels") from None
+        raise CheckpointError(f"{path}: nested deeper than {MAX_JSON_DEPTH} levels") from None
     except ValueError as error:
-        raise CheckpointError(f"{path}: not valid JSON ({' '.join(str(error).split())[:120]})") from None
-    impure = find_impure(value)
-    if impure:
-        raise CheckpointError(f"{path}: {impure}")
+        raise CheckpointError(f"{path}: not valid JSON ({one_line(error, 120)})") from None
+    problem = find_non_json(value)
+    if problem:
+        raise CheckpointError(f"{path}: {problem}")
     return value
 
 
-def find_impure(value: Any, where: str = "", depth: int = 0) -> str | None:
-    """The first thing JSON would not give back ("a.b is nan"), or None. Tuples pass: they return as lists."""
-    if depth > DEEPEST_JSON:
-        return f"nested deeper than {DEEPEST_JSON} levels"
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if not isinstance(key, str):
+def find_non_json(value: Any, where: str = "", depth: int = 0) -> str | None:
+    """Describe the first thing that JSON cannot hold ("a.b is nan, ..."), or return None. Tuples pass, as lists."""
+    if depth > MAX_JSON_DEPTH:
+        return f"nested deeper than {MAX_JSON_DEPTH} levels"
+    if isinstance(value, dict | list | tuple):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            if isinstance(value, dict) and not isinstance(key, str):
                 return f"{where or 'it'} has the key {key!r}, which is not text"
-            found = find_impure(item, f"{where}.{key}" if where else key, depth + 1)
-            if found:
-                return found
-        return None
-    if isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            found = find_impure(item, f"{where}[{index}]", depth + 1)
+            inner = f"{where}[{key}]" if not isinstance(key, str) else f"{where}.{key}" if where else key
+            found = find_non_json(item, inner, depth + 1)
             if found:
                 return found
         return None
@@ -142,14 +132,15 @@ def find_impure(value: Any, where: str = "", depth: int = 0) -> str | None:
     return f"{where or 'it'} is a {type(value).__name__}, which JSON cannot hold"
 
 
-def write_error(path: Path, error: OSError, needed_bytes: int) -> CheckpointError:
-    """What to tell the user when the disk said no."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+def write_error(path: Path, error: OSError, needed_bytes: int = 0) -> CheckpointError:
+    """The error to raise for a failed write; for a full disk it says how much space is needed and free."""
+    sizes = ""
+    if needed_bytes and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         free = shutil.disk_usage(next(p for p in (path, *path.absolute().parents) if p.exists())).free
-        sizes = f"needs {needed_bytes / 2**20:.1f} MB, has {free / 2**20:.1f} MB"
-        return CheckpointError(f"{path}: cannot be written: {reason_of(error)} ({sizes})")
-    return CheckpointError(f"{path}: cannot be written: {reason_of(error)}")
+        sizes = f" (needs {needed_bytes / 2**20:.1f} MB, has {free / 2**20:.1f} MB)"
+    return CheckpointError(f"{path}: cannot be written: {reason_of(error)}{sizes}")
 
 
 def reason_of(error: OSError) -> str:
+    """What the operating system says, such as "no space left on device"."""
     return (error.strerror or str(error) or type(error).__name__).lower()

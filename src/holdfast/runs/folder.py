@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import math
 import os
@@ -16,22 +17,22 @@ from typing import Any
 
 from holdfast.config import Settings, settings_to_yaml
 from holdfast.errors import HoldfastError, SettingsError
-from holdfast.runs.files import read_whole, reason_of, refuse_unless_regular, replace_durably
+from holdfast.runs.files import read_whole, reason_of, refuse_unless_regular, replace_durably, write_error
 from holdfast.runs.lock import RunLock
 
 CONFIG = "config.yaml"
 METRICS = "metrics.jsonl"
-# What differs between the rows of equal runs.
+# Metrics that differ between identical runs.
 TIMING = frozenset({"wall_s", "sps", "rss_mb", "share_world", "share_inference", "share_learning"})
-LONGEST_LINE = 2**20  # bytes of one update's metrics; real ones take a few thousand
+MAX_LINE = 2**20  # bytes of one update's metrics; a few thousand are usual
 SUMMARY = "summary.json"
 CHECKPOINTS = "checkpoints"
 
 
 class RunFolder:
-    """The folder of a run in progress, with one writer: this object, which holds its lock.
+    """The folder of a run in progress. This object holds its lock, so it is the only writer.
 
-    saved: the update of its newest checkpoint that can be used, 0 for none.
+    saved: the update of the newest usable checkpoint, 0 for none.
     """
 
     def __init__(self, path: Path, lock: RunLock, saved: int = 0):
@@ -45,12 +46,12 @@ class RunFolder:
 
     @classmethod
     def create(cls, settings: Settings) -> RunFolder:
-        """Make runs_dir/run and write config.yaml, with the run's real name, into it."""
-        with _telling_where(settings):
+        """Create runs_dir/run and write its config.yaml; without run=NAME, a name is made up."""
+        with _as_settings_error(settings):
             path = _make_folder(settings)
             lock = RunLock.take(path)
             try:
-                if has_begun(path):  # by another that had the lock before us
+                if has_begun(path):  # another process was faster
                     raise SettingsError(
                         f"run={path.name}: {path} already holds a run.\nChoose another run=NAME, or delete that folder."
                     )
@@ -61,22 +62,22 @@ class RunFolder:
             try:
                 run._write_config(settings)
             except BaseException:
-                run._leave_nothing()
+                run._remove_if_empty()
                 run.close()
                 raise
         return run
 
     @classmethod
     def reopen(cls, path: Path, settings: Settings, saved: int, metrics_bytes: int) -> RunFolder:
-        """Go on with a run that saved this update: what its metrics say of later ones is forgotten.
+        """Open a run to resume it after update `saved`; metrics of later updates are removed.
 
-        metrics_bytes: the size of its metrics when that was found out.
+        metrics_bytes: the size of metrics.jsonl when the run was found.
         """
-        with _telling_where(settings):
+        with _as_settings_error(settings):
             lock = RunLock.take(path)
             try:
                 if size_of_metrics(path) != metrics_bytes:
-                    raise SettingsError(f"run={path.name}: another process has gone on with it meanwhile. Try again.")
+                    raise SettingsError(f"run={path.name}: another process has resumed it in the meantime. Try again.")
                 run = cls(path, lock, saved)
                 run._cut_metrics(saved)
                 run._write_config(settings)
@@ -87,7 +88,7 @@ class RunFolder:
         return run
 
     def log_metrics(self, row: Mapping[str, Any]) -> None:
-        """Append one line; whole, or not at all. A line that could not be written goes before the next one."""
+        """Append one line, whole or not at all. A line that could not be written is written before the next one."""
         self._unwritten.append((json.dumps(_plain(row), allow_nan=False) + "\n").encode())
         self._write_lines()
 
@@ -97,28 +98,28 @@ class RunFolder:
         try:
             written = self._metrics.write(data)
             if written != len(data):
-                raise OSError("the disk took only a part of a line")
+                raise OSError("only part of a line was written")
         except OSError as error:
             self._metrics.truncate(start)
-            raise HoldfastError(f"{self.path / METRICS}: cannot be written: {reason_of(error)}") from error
+            raise write_error(self.path / METRICS, error) from error
         self._unwritten.clear()
 
     def sync_metrics(self) -> None:
-        """Wait until the disk has every line: a checkpoint must not know of updates that the metrics do not."""
+        """Sync all lines to disk, so that no checkpoint is ahead of the metrics."""
         if self._unwritten:
             self._write_lines()
         try:
             os.fsync(self._metrics.fileno())
         except OSError as error:
-            raise HoldfastError(f"{self.path / METRICS}: cannot be written: {reason_of(error)}") from error
+            raise write_error(self.path / METRICS, error) from error
 
     def _cut_metrics(self, updates: int) -> None:
-        """Leave the lines of updates 1 to `updates`, each of which has to be there."""
-        rows = read_metrics(self.path, updates)  # of those after them, a crash may have left anything
+        """Keep the lines of updates 1 to `updates`, which all must exist, and remove the rest."""
+        rows = read_metrics(self.path, updates)  # later lines may be damaged by a crash
         if len(rows) < updates or any(row.get("update") != number for number, row in enumerate(rows, start=1)):
             raise HoldfastError(
-                f"{self.path / METRICS}: the lines of updates 1 to {updates} are not all there, so the run cannot go on.\n"
-                "Put the file back, or delete checkpoints until those that are left have their lines."
+                f"{self.path / METRICS}: some lines of updates 1 to {updates} are missing, so the run cannot be resumed.\n"
+                "Restore the file, or delete the checkpoints that are newer than its last line."
             )
         self._metrics.seek(0)
         end = sum(len(line) + 1 for line in self._metrics.readall().split(b"\n")[:updates])
@@ -130,13 +131,13 @@ class RunFolder:
         replace_durably(self.path / CONFIG, settings_to_yaml(named).encode())
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Write summary.json; a reader sees the old one or the new one, never a part."""
+        """Write summary.json atomically."""
         file = self.path / SUMMARY
         text = json.dumps(_plain(summary), allow_nan=False, indent=2) + "\n"
         try:
             replace_durably(file, text.encode())
         except OSError as error:
-            raise HoldfastError(f"{file}: cannot be written: {reason_of(error)}") from error
+            raise write_error(file, error) from error
 
     def close(self) -> None:
         self._metrics.close()
@@ -149,30 +150,31 @@ class RunFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            self._leave_nothing()
+            self._remove_if_empty()
         self.close()
 
-    def _leave_nothing(self) -> None:
-        """A run that failed before its first row leaves nothing: its name is free for the next try."""
+    def _remove_if_empty(self) -> None:
+        """Remove a run that failed before its first update, so that its name is free again."""
         with suppress(OSError):
             if not has_begun(self.path):
                 (self.path / METRICS).unlink(missing_ok=True)
                 (self.path / CONFIG).unlink(missing_ok=True)
-                self._lock.release()  # its file is the last; whoever takes the folder now makes all of them anew
-                self.path.rmdir()  # unless somebody else's files are in it
+                self._lock.release()  # removes its file; another process that takes the folder now creates all files again
+                self.path.rmdir()  # fails if there are other files in it
 
 
 def runs_folder(settings: Settings) -> Path:
-    return Path(os.path.expanduser(settings.runs_dir))  # unlike Path.expanduser, an unknown ~user passes as it is
+    """The folder that holds all runs."""
+    return Path(os.path.expanduser(settings.runs_dir))  # unlike Path.expanduser, it leaves an unknown ~user unchanged
 
 
 def has_begun(path: Path) -> bool:
-    """Whether this folder holds a run: something was measured or saved."""
+    """Whether this folder holds a run: metrics or checkpoints exist."""
     return size_of_metrics(path) > 0 or (path / CHECKPOINTS).exists()
 
 
 def size_of_metrics(path: Path) -> int:
-    """Bytes; 0 where there are none."""
+    """Bytes of metrics.jsonl, 0 if it does not exist."""
     try:
         return (path / METRICS).stat().st_size
     except FileNotFoundError:
@@ -180,23 +182,24 @@ def size_of_metrics(path: Path) -> int:
 
 
 def read_metrics(path: str | Path, most: int | None = None) -> list[dict[str, Any]]:
-    """The rows of a run (its folder, or the metrics.jsonl itself), or its first. A last line cut by a crash is left out."""
+    """Read the rows, or the first `most`, of a run folder or a metrics.jsonl. A last line cut by a crash is left out."""
     file = Path(path) / METRICS if Path(path).is_dir() else Path(path)
     lines = read_whole(file).split(b"\n")[:-1][:most]
     rows = []
     for number, line in enumerate(lines, start=1):
         try:
-            row = json.loads(line) if len(line) <= LONGEST_LINE else None
+            row = json.loads(line) if len(line) <= MAX_LINE else None
         except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict):
-            raise HoldfastError(f"{file}: line {number} is not a JSON object of at most {LONGEST_LINE:,} bytes")
+            raise HoldfastError(f"{file}: line {number} is not a JSON object of at most {MAX_LINE:,} bytes")
         rows.append(row)
     return rows
 
 
 @contextmanager
-def _telling_where(settings: Settings) -> Iterator[None]:
+def _as_settings_error(settings: Settings) -> Iterator[None]:
+    """Turn a failure to write into an error about runs_dir."""
     try:
         yield
     except OSError as error:
@@ -215,18 +218,17 @@ def _make_folder(settings: Settings) -> Path:
     runs.mkdir(parents=True, exist_ok=True)
     world = re.sub(r"[^A-Za-z0-9._-]+", "-", settings.env.name)[:100].strip(".-")
     stem = f"{world}-{settings.policy.agent_name}-s{settings.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
-    count = 1
-    while True:
-        path = runs / (stem if count == 1 else f"{stem}-{count}")
-        try:
+    path = runs / stem
+    for number in itertools.count(2):
+        with suppress(FileExistsError):
             path.mkdir()
-            return path
-        except FileExistsError:
-            count += 1
+            break
+        path = runs / f"{stem}-{number}"
+    return path
 
 
 def _plain(value: Any) -> Any:
-    """Values as JSON has them: numbers of NumPy and PyTorch as Python's, NaN and infinities as null."""
+    """Convert to JSON values: NumPy and PyTorch numbers to Python numbers, NaN and infinities to null."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""One writer per run folder. The system lets go of a lock when its process is gone, so none is ever left behind."""
+"""One writer per run folder. The system releases the lock when its process ends, so a stale one never blocks."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from holdfast.runs.files import refuse_unless_regular
 LOCK = "lock"
 
 
+# Not filelock: it keeps its file after release and advises against removing it, it locks pipes, and in version 3
+# a process that fails to get the lock truncates the file, which would erase the owner's process id.
 class RunLock:
-    """Held from `take` to `release`, or to the end of the process, however that comes."""
+    """A lock held from `take` to `release`, or until the process ends in any way."""
 
     def __init__(self, path: Path, handle: int):
         self._path, self._handle = path, handle
 
     @classmethod
     def take(cls, folder: Path) -> RunLock:
-        """SettingsError, with the other's process id, if the folder has a writer."""
+        """Lock the folder; SettingsError with the owner's process id if it is locked."""
         path = folder / LOCK
-        refuse_unless_regular(path)  # it is written to
+        refuse_unless_regular(path)
         while True:
             handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
             try:
@@ -36,14 +38,12 @@ class RunLock:
                     raise
                 raise SettingsError(
                     f"run={folder.name}: {folder} is in use by process {owner or 'unknown'}.\n"
-                    "Wait for it, end it, or choose another run=NAME."
+                    "Wait for it, stop it, or choose another run=NAME."
                 ) from None
-            try:
+            with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(handle), os.stat(path)):
                     break
-            except FileNotFoundError:
-                pass
-            os.close(handle)  # its last owner removed it between our two calls
+            os.close(handle)  # its last owner removed the file between our open and our lock: try again
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         return cls(path, handle)
@@ -52,13 +52,13 @@ class RunLock:
         if self._handle < 0:
             return
         with contextlib.suppress(OSError):
-            self._path.unlink(missing_ok=True)  # before the lock goes: nobody else's is removed
+            self._path.unlink(missing_ok=True)  # while it is still locked, so it cannot be another owner's file
         os.close(self._handle)
         self._handle = -1
 
 
 def refuse_if_in_use(folder: Path) -> None:
-    """SettingsError if somebody writes there. Leaves nothing behind."""
+    """Raise SettingsError if another process writes to the folder. Leaves no file behind."""
     if (folder / LOCK).is_file():
-        with contextlib.suppress(OSError):  # a folder that cannot be locked is somebody else's trouble
+        with contextlib.suppress(OSError):  # a folder that cannot be locked fails later, with its own message
             RunLock.take(folder).release()

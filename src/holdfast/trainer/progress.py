@@ -1,321 +1,256 @@
-"""What a run shows while it trains: bars in a terminal, plain lines elsewhere. It never stops a run."""
+"""The progress view of a run: bars in a terminal, plain lines elsewhere. A problem with the output never stops a run."""
 
 from __future__ import annotations
 
 import math
 import os
 import sys
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from time import monotonic
-from types import TracebackType
-from typing import Any, Literal, Self, TextIO
+from typing import Any, Literal, Self, SupportsFloat, TextIO, cast
 
+from rich.columns import Columns
 from rich.console import Console, Group
 from rich.live import Live
-from rich.padding import Padding
 from rich.panel import Panel
-from rich.progress_bar import ProgressBar
+from rich.progress import BarColumn, Progress, TaskProgressColumn
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.trainer.figures import (
-    History,
-    Metrics,
-    Pace,
-    duration,
-    fixed,
-    number,
-    parity,
-    percent,
-    short,
-    tiny,
-    whole,
-)
+Metrics = Mapping[str, Any]
 
 REDRAW_S = 0.5  # a redraw takes about 5 ms
-LINE_S = 5.0  # lines are at least this far apart; then one comes
-LINE_SHARE = 0.05  # when the run has moved on by this much,
-LONGEST_SILENCE_S = 60.0  # or when this much time has passed
-WIDEST = 100
-PARITY_LIMIT = 1e-5
+LINE_S = 5.0  # lines are at least this far apart; one comes
+LINE_SHARE = 0.05  # after this share of the run,
+MAX_SILENCE_S = 60.0  # or after this time
+MAX_WIDTH = 100
+MAX_HISTORY = 256
+SPARKS = "▁▂▃▄▅▆▇█"
+HEALTHY_PARITY = 1e-5
+TABLE = (  # label, metric, format; as columns: episodes and memory; losses; gradients and process
+    (("length", "episode_length", ",.1f"), ("policy loss", "policy_loss", ",.4f"), ("gradient", "grad_norm", ",.3f")),
+    (
+        ("episodes", "episodes", ",.0f"),
+        ("value loss", "value_loss", ",.4f"),
+        ("  encoder", "grad_norm_encoder", ",.3f"),
+    ),
+    (
+        ("resets", "first_share", ".1%"),
+        ("entropy", "entropy", ",.3f"),
+        ("  recurrence", "grad_norm_recurrence", ",.3f"),
+    ),
+    (("memory norm", "memory_norm", ",.2f"), ("KL", "approx_kl", ",.4f"), ("  heads", "grad_norm_heads", ",.3f")),
+    (("parity", "parity", ".1g"), ("clipped", "clip_fraction", ".1%"), ("learning rate", "lr", ".3g")),
+    (("update", "update", ",.0f"), ("explained var", "explained_variance", ",.3f"), ("process MB", "rss_mb", ",.0f")),
+)
 
 
-def make_progress(
+def make_progress_view(
     kind: Literal["auto", "bars", "lines", "off"], title: str, total_steps: int, stream: TextIO | None = None
-) -> Progress:
-    """A view on `stream` (standard output if not given). auto: bars where somebody can watch them."""
+) -> ProgressView:
+    """A view on `stream`, by default standard output. auto: bars in a terminal, lines elsewhere."""
     stream = stream or sys.stdout
-    if kind == "off":
-        return Quiet(title, total_steps, sys.stderr)
-    if _has_signs(stream) and (kind == "bars" or (kind == "auto" and _can_redraw(stream))):
-        return Bars(title, total_steps, stream)
-    return Lines(title, total_steps, stream)
+    if kind == "off" or stream is None:  # Python has no stdout if it was closed before the start
+        return ProgressView(title, total_steps, Console(quiet=True))
+    console = Console(file=cast(TextIO, _SafeStream(stream)), highlight=False)
+    is_terminal = not stream.closed and stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown", "")
+    can_draw = (getattr(stream, "encoding", None) or "").lower().startswith("utf")
+    if can_draw and (kind == "bars" or (kind == "auto" and is_terminal)):
+        return Bars(title, total_steps, console)
+    return Lines(title, total_steps, console)
 
 
-class Progress(ABC):
-    """`with make_progress(...) as progress:`, then `progress.update(metrics)` after every update."""
+class ProgressView:
+    """`with make_progress_view(...) as view:`, then `view.update(metrics)` after every update. This one shows nothing."""
 
-    def __init__(self, title: str, total_steps: int, stream: TextIO | None):
-        self.title = title
-        self.total_steps = total_steps
-        self.pace = Pace(total_steps)
-        self._stream = stream  # None: nobody listens (Python has no stdout if it was closed before the start)
-        self._latest: Metrics = {}
-        self._shown: Metrics = self._latest
-        self._shown_at = -math.inf
+    def __init__(self, title: str, total_steps: int, console: Console):
+        self.title, self.console = title, console
+        self.metrics: Metrics = {}
+        self._progress = Progress(BarColumn(None), TaskProgressColumn(), expand=True, get_time=monotonic)
+        self._progress.add_task(title, total=total_steps)
+        self.task = self._progress.tasks[0]
+        self._shown, self._shown_at, self._shown_steps = self.metrics, -math.inf, 0.0
 
     def update(self, metrics: Metrics) -> None:
-        """Show metrics, or keep them for the next redraw: this may be called many times a second."""
-        now = monotonic()
-        self._latest = dict(metrics)
-        self.pace.update(metrics, now)
-        if self._is_due(now - self._shown_at):
-            self._show(now)
+        """Show the metrics if it is time to; this may be called many times a second."""
+        sizes = [number(metrics, key) for key in ("parity_max_abs_logratio", "parity_max_abs_value")]
+        parity = max((x for x in sizes if x is not None), key=lambda x: math.inf if math.isnan(x) else x, default=None)
+        self.metrics = {**metrics, "parity": parity}
+        self._progress.update(self.task.id, completed=number(metrics, "agent_steps") or self.task.completed)
+        if self._is_due(monotonic() - self._shown_at):
+            self._show()
 
-    def message(self, text: str) -> None:
-        """Say something that stays readable; with bars it appears above them."""
-        self._attempt(self._say, text)
-
-    @abstractmethod
-    def _is_due(self, waited_s: float) -> bool: ...
-
-    @abstractmethod
-    def _draw(self, metrics: Metrics) -> None: ...
-
-    @abstractmethod
-    def _start(self) -> None: ...
-
-    @abstractmethod
-    def _stop(self) -> None: ...
-
-    def _say(self, text: str) -> None:
-        if self._stream is not None:
-            encoding = getattr(self._stream, "encoding", None) or "utf-8"
-            self._stream.write(text.encode(encoding, "replace").decode(encoding) + "\n")
-            self._stream.flush()
-
-    def _show(self, now: float) -> None:
-        self._shown, self._shown_at = self._latest, now
-        self._attempt(self._draw, self._latest)
-
-    def _attempt(self, output: Callable[..., object], *args: Any) -> None:
-        """Write, unless nobody listens: a closed pipe, a lost terminal or a full disk must not end a run."""
-        if self._stream is None:
-            return
-        try:
-            output(*args)
-        except OSError:
-            self._go_quiet()
-        except ValueError:
-            if not self._stream.closed:
-                raise
-            self._go_quiet()
-
-    def _go_quiet(self) -> None:
-        stream, self._stream = self._stream, None
-        with suppress(OSError, ValueError):  # a stream without a file of its own
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            try:  # whatever the program prints later, or Python flushes at its end, then succeeds too
-                os.dup2(nowhere, stream.fileno() if stream else nowhere)
-            finally:
-                os.close(nowhere)
-        with suppress(OSError, ValueError):
-            self._stop()
-
-    def __enter__(self) -> Self:
-        self._attempt(self._start)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._shown is not self._latest:
-            self._show(monotonic())
-        self._attempt(self._stop)
-
-
-class Quiet(Progress):
-    """No view. Warnings must still be heard: they go to standard error."""
+    def _show(self) -> None:
+        self._shown, self._shown_at, self._shown_steps = self.metrics, monotonic(), self.task.completed
+        self._draw()
 
     def _is_due(self, waited_s: float) -> bool:
         return False
 
-    def _draw(self, metrics: Metrics) -> None: ...
+    def _draw(self) -> None: ...
 
-    def _start(self) -> None: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def _stop(self) -> None: ...
+    def __exit__(self, *error: object) -> None:
+        if self._shown is not self.metrics:
+            self._show()
+
+    def _text(self, key: str, spec: str) -> str:
+        """A metric in this format, or "-" if it is not known, in at most 9 characters."""
+        value = number(self.metrics, key)
+        text = "-" if value is None else format(value, spec)
+        return text if len(text) <= 8 else f"{value:.3g}"
+
+    def _times(self) -> tuple[str, str]:
+        """Time since the run began, and time left at the present speed."""
+        left, rate = self.task.time_remaining, number(self.metrics, "sps")
+        if left is None and rate:  # rich needs two updates
+            left = (self.task.remaining or 0) / rate
+        return duration(number(self.metrics, "wall_s")), duration(left)
 
 
-class Lines(Progress):
-    """A plain line now and then, always for the first and the last update. No control codes."""
+class Lines(ProgressView):
+    """A plain line from time to time, always for the first and the last update. No control codes."""
+
+    def __enter__(self) -> Self:
+        self._print(self.title)
+        return self
+
+    def _print(self, line: str) -> None:
+        self.console.file.write(f"{line}\n")
+        self.console.file.flush()
 
     def _is_due(self, waited_s: float) -> bool:
-        moved = self.pace.steps - (number(self._shown, "agent_steps") or 0)
-        return waited_s >= LONGEST_SILENCE_S or (waited_s >= LINE_S and moved >= LINE_SHARE * self.total_steps)
+        moved = (self.task.completed - self._shown_steps) / (self.task.total or 1)
+        return waited_s >= MAX_SILENCE_S or (waited_s >= LINE_S and moved >= LINE_SHARE)
 
-    def _draw(self, metrics: Metrics) -> None:
-        pace, total = self.pace, f"{self.total_steps:,}"
-        over = pace.steps >= self.total_steps
-        words = [
-            f"{pace.steps:>{len(total)},} / {total}  {pace.percent:>3}%",
-            f"{whole(metrics, 'sps')} steps/s",
-            f"return {short(number(metrics, 'episode_return'))}",
-            f"length {fixed(metrics, 'episode_length', 1)}",
-            f"entropy {fixed(metrics, 'entropy', 2)}",
-            f"parity {tiny(parity(metrics))}",
-            f"{duration(pace.elapsed_s)} in all" if over else f"{duration(pace.left_s)} left",
+    def _draw(self) -> None:
+        total, (elapsed, left) = f"{self.task.total:,.0f}", self._times()
+        parts = [
+            f"{self.task.completed:>{len(total)},.0f} / {total}  {self.task.percentage:>3.0f}%",
+            f"{self._text('sps', ',.0f')} steps/s",
+            f"return {self._text('episode_return', ',.3f')}",
+            f"length {self._text('episode_length', ',.1f')}",
+            f"entropy {self._text('entropy', ',.2f')}",
+            f"parity {self._text('parity', '.1g')}",
+            f"{elapsed} in total" if self.task.finished else f"{left} left",
         ]
-        self._say("  ".join(words))
-
-    def _start(self) -> None:
-        self._say(self.title)
-
-    def _stop(self) -> None: ...
+        self._print("  ".join(parts))
 
 
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        raise  # rich calls this while it handles the error, and on its own would end the process
+class Bars(ProgressView):
+    """A panel redrawn in place. Without a terminal, only its last state is printed."""
 
-
-class Bars(Progress):
-    """A frame redrawn in place. Where there is no terminal, only its last state appears."""
-
-    def __init__(self, title: str, total_steps: int, stream: TextIO | None):
-        super().__init__(title, total_steps, stream)
-        self._returns = History()
-        self._console = _Console(file=stream, highlight=False)
-        self._live = Live(console=self._console, auto_refresh=False, get_renderable=self._frame)
+    def __init__(self, title: str, total_steps: int, console: Console):
+        super().__init__(title, total_steps, console)
+        self._returns: list[float] = []  # every n-th one of the whole run
+        self._num_returns, self._every = 0, 1
+        # Live also redirects stdout and stderr, so that log messages appear above the panel.
+        self._live = Live(console=console, auto_refresh=False, get_renderable=self._panel)
 
     def update(self, metrics: Metrics) -> None:
-        self._returns.add(number(metrics, "episode_return"))
+        value = number(metrics, "episode_return")
+        if value is not None and math.isfinite(value):
+            if self._num_returns % self._every == 0:
+                self._returns.append(value)
+            self._num_returns += 1
+            if len(self._returns) > MAX_HISTORY:
+                self._returns, self._every = self._returns[::2], 2 * self._every
         super().update(metrics)
 
     def _is_due(self, waited_s: float) -> bool:
         return waited_s >= REDRAW_S
 
-    def _draw(self, metrics: Metrics) -> None:
+    def _draw(self) -> None:
         self._live.refresh()
 
-    def _say(self, text: str) -> None:
-        self._console.print(Text(text, style="yellow"))
-
-    def _start(self) -> None:
+    def __enter__(self) -> Self:
         self._live.start(refresh=True)
+        return self
 
-    def _stop(self) -> None:
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
         self._live.stop()
-        if not self._console.is_terminal:
-            self._console.line()  # which rich adds only in a terminal
+        if not self.console.is_terminal:
+            self.console.line()  # which rich adds only in a terminal
 
-    def _frame(self) -> Panel:
-        metrics, width = self._shown, min(self._console.width, WIDEST)
-        inside = width - 6
+    def _panel(self) -> Panel:
+        width = min(self.console.width, MAX_WIDTH)
         name, gap, rest = self.title.partition("  ")
-        rows = [self._bar(), self._steps(metrics), "", self._return(metrics, inside), ""]
-        return Panel(
-            Padding(Group(*rows, _table(metrics, inside), "", self._time(metrics, inside)), (0, 1)),
-            title=Text.assemble((name, "bold"), gap, rest),
-            title_align="left",
-            border_style="bright_black",
-            width=width,
-        )
+        elapsed, left = self._times()
+        speed = [
+            Text.assemble(f"{self.task.completed:,.0f}", (f" / {self.task.total:,.0f} steps", "dim")),
+            Text.assemble((self._text("sps", ",.0f"), "bold"), (" steps/s", "dim")),
+            Text.assemble(("elapsed ", "dim"), elapsed, ("  left ", "dim"), left),
+        ]
+        value = Text.assemble(("return ", "dim"), (f"{self._text('episode_return', ',.3f'):>9}  ", "bold green"))
+        value.append(sparkline(self._returns, width - 4 - len(value)), "green")
+        time = Text("time  ", "dim")
+        for part, style in (("world", "blue"), ("inference", "magenta"), ("learning", "cyan")):
+            time.append(part, f"not dim {style}").append(f" {self._text(f'share_{part}', '.0%'):<6}")
+        bar = self._progress.make_tasks_table([self.task])
+        rows = Group(bar, Columns(speed, padding=(0, 3)), "", value, "", self._tables(), "", time)
+        title = Text.assemble((name, "bold"), gap, rest)
+        return Panel(rows, title=title, title_align="left", border_style="bright_black", width=width)
 
-    def _bar(self) -> Table:
-        row = Table.grid(expand=True, padding=(0, 2, 0, 0))
-        row.add_column(ratio=1)
-        row.add_column(justify="right", no_wrap=True)
-        bar = ProgressBar(max(self.total_steps, 1), self.pace.steps, complete_style="cyan")
-        row.add_row(bar, Text(f"{self.pace.percent:>3}%", style="bold"))
-        return row
-
-    def _steps(self, metrics: Metrics) -> Table:
-        row = Table.grid(expand=True)
-        for justify in ("left", "center", "right"):
-            row.add_column(justify=justify, no_wrap=True)
-        row.add_row(
-            Text.assemble(f"{self.pace.steps:,}", (f" / {self.total_steps:,} steps", "dim")),
-            Text.assemble((whole(metrics, "sps"), "bold"), (" steps/s", "dim")),
-            Text.assemble(
-                *(("elapsed ", "dim"), duration(self.pace.elapsed_s)),
-                *(("   left ", "dim"), duration(self.pace.left_s)),
-            ),
-        )
-        return row
-
-    def _return(self, metrics: Metrics, width: int) -> Text:
-        value = short(number(metrics, "episode_return"))
-        line = Text.assemble(("return ", "dim"), (f"{value:>9}", "bold green"), "  ", no_wrap=True)
-        return line.append(self._returns.sparkline(width - len(line)), style="green")
-
-    def _time(self, metrics: Metrics, width: int) -> Text:
-        """Where the time goes, in words and as a bar of that length."""
-        parts = [("world", "blue"), ("inference", "magenta"), ("learning", "cyan")]
-        line = Text("time  ", style="dim", no_wrap=True)
-        for name, style in parts:
-            line.append_text(Text.assemble((name, f"not dim {style}"), f" {percent(metrics, f'share_{name}', 0):<6}"))
-        room = width - len(line)
-        for name, style in parts:
-            share = number(metrics, f"share_{name}")
-            if share is not None and 0 <= share <= 1:
-                line.append("━" * round(share * room), style=f"not dim {style}")
-        return line
+    def _tables(self) -> Columns:
+        """The metrics of TABLE; rich puts as many of its columns side by side as fit."""
+        parity = number(self.metrics, "parity")
+        parity_style = "green" if parity is None or parity <= HEALTHY_PARITY else "bold red"
+        columns = []
+        for entries in zip(*TABLE, strict=True):
+            table = Table.grid(padding=(0, 1, 0, 0))
+            table.add_column(style="dim", no_wrap=True, width=13)
+            table.add_column(justify="right", no_wrap=True, width=8)  # fixed, so that columns do not move
+            for label, key, spec in entries:
+                table.add_row(label, Text(self._text(key, spec), parity_style if key == "parity" else ""))
+            columns.append(table)
+        return Columns(columns, expand=True)
 
 
-def _table(metrics: Metrics, width: int) -> Table:
-    """Names and figures: episodes and memory; losses; gradients and the machine. As many columns as fit."""
-    largest = parity(metrics)
-    healthy = largest is None or largest <= PARITY_LIMIT
-    columns = (
-        (
-            ("length", fixed(metrics, "episode_length", 1)),
-            ("episodes", whole(metrics, "episodes")),
-            ("episode starts", percent(metrics, "first_share")),
-            ("memory norm", fixed(metrics, "memory_norm", 2)),
-            ("parity", Text(tiny(largest), style="green" if healthy else "bold red")),
-            ("update", whole(metrics, "update")),
-        ),
-        (
-            ("policy loss", fixed(metrics, "policy_loss", 4)),
-            ("value loss", fixed(metrics, "value_loss", 4)),
-            ("entropy", fixed(metrics, "entropy", 3)),
-            ("KL", fixed(metrics, "approx_kl", 4)),
-            ("clipped", percent(metrics, "clip_fraction")),
-            ("explained var", fixed(metrics, "explained_variance", 3)),
-        ),
-        (
-            ("gradient", fixed(metrics, "grad_norm", 3)),
-            ("  encoder", fixed(metrics, "grad_norm_encoder", 3)),
-            ("  recurrence", fixed(metrics, "grad_norm_recurrence", 3)),
-            ("  heads", fixed(metrics, "grad_norm_heads", 3)),
-            ("learning rate", tiny(number(metrics, "lr"), 3)),
-            ("process MB", whole(metrics, "rss_mb")),
-        ),
-    )[: max(width // 24, 1)]
-    table = Table.grid(expand=True)
-    for index in range(len(columns)):
-        table.add_column(style="dim", no_wrap=True)
-        table.add_column(justify="right", no_wrap=True, min_width=8)  # figures move, columns do not
-        if index < len(columns) - 1:
-            table.add_column(width=3)
-    for entries in zip(*columns, strict=True):
-        cells = [cell for name, value in entries for cell in (name, value, "")]
-        table.add_row(*cells[:-1])
-    return table
+class _SafeStream:
+    """A stream whose reader may leave: after a closed pipe, a lost terminal or a full disk it discards its output."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        self._attempt(self._stream.write, text.encode(encoding, "replace").decode(encoding))
+
+    def flush(self) -> None:
+        self._attempt(self._stream.flush)
+
+    def _attempt(self, action: Callable[..., Any], *args: str) -> None:
+        if self._stream.closed:
+            return
+        try:
+            action(*args)
+        except OSError:  # send the rest to /dev/null, also what is still buffered and flushed at exit
+            with open(os.devnull, "w") as nowhere:
+                os.dup2(nowhere.fileno(), self._stream.fileno())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
-def _can_redraw(stream: TextIO | None) -> bool:
-    """Whether somebody watches a terminal that understands cursor movements."""
-    try:
-        watched = stream is not None and stream.isatty()
-    except ValueError:  # closed
-        return False
-    return watched and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
+def number(metrics: Metrics, key: str) -> float | None:
+    """A metric as a float; None if it is missing."""
+    value = metrics.get(key)
+    return float(value) if isinstance(value, SupportsFloat) else None
 
 
-def _has_signs(stream: TextIO | None) -> bool:
-    """Whether the stream can carry the signs that bars are made of."""
-    return (getattr(stream, "encoding", None) or "").lower().startswith("utf")
+def duration(seconds: float | None) -> str:
+    """Such as 0:01:05; "-" if it is not known."""
+    return "-" if seconds is None or not math.isfinite(seconds) else str(timedelta(seconds=int(seconds)))
+
+
+def sparkline(values: list[float], width: int) -> str:
+    """Draw the values with at most `width` characters, evenly picked."""
+    count = min(max(width, 0), len(values))
+    picked = [values[i * (len(values) - 1) // max(count - 1, 1)] for i in range(count)]
+    low, high = min(picked, default=0.0), max(picked, default=0.0)
+    scale = (len(SPARKS) - 1) / (high - low) if high > low else 0.0
+    return "".join(SPARKS[round((value - low) * scale)] for value in picked)

@@ -1,137 +1,128 @@
-"""How a run begins: from nothing, or where an earlier process left it."""
+"""Start a run from new weights, or resume it from its newest usable checkpoint."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from holdfast.checkpoint import Checkpoint, CheckpointError, load_checkpoint
+from holdfast.checkpoint import CheckpointError, first_usable, load_checkpoint
 from holdfast.config.batches import BatchPlan
 from holdfast.config.settings import Settings
 from holdfast.envs import why_not_replayable
-from holdfast.errors import HoldfastError
+from holdfast.errors import one_line
 from holdfast.policies import MettaAgent
 from holdfast.rollout import Collector
-from holdfast.runs import Past
+from holdfast.runs import Resumable
 from holdfast.runs.folder import CHECKPOINTS
 from holdfast.spec import WorldSpec
+from holdfast.trainer.agent import make_agent
 from holdfast.trainer.learner import Learner
-from holdfast.trainer.saver import saved_updates
-from holdfast.trainer.snapshot import put_back
-from holdfast.trainer.start import say
+from holdfast.trainer.process import choose_num_threads
+from holdfast.trainer.saver import SkippedStep, saved_updates
+from holdfast.trainer.snapshot import Snapshot, restore_snapshot
+from holdfast.trainer.state import Progress
 
-NOTHING_DONE = {"update": 0, "agent_steps": 0, "wall_s": 0.0, "worst_parity": 0.0, "episode_return": None, "resumed": 0}
-GROUPS = {"policy", "optimizer", "memory", "rng", "arrived", "episodes"}
-OPTIONAL_GROUPS = {"world", "first"}  # where it can be replayed, where learning refers to them
-
-SIGNED = "episode_return"
-FACTS: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("update", "agent_steps", "resumed", "episodes", "world_seed", "world_steps"), (int,)),
-    **dict.fromkeys(("wall_s", "worst_parity"), (int, float)),
-    SIGNED: (int, float, type(None)),
-    "exact": (bool,),
-}
+logger = logging.getLogger(__name__)
 
 
-def find_saved(
-    past: Past, settings: Settings, spec: WorldSpec, plan: BatchPlan
-) -> tuple[Checkpoint, MettaAgent] | tuple[None, None]:
-    """The newest checkpoint that can be used, and the agent in it; each other one is named. None if none was ever written."""
-    for change in past.changes:
-        say(f"run={past.path.name}: from here on with {change}")
-    refused: list[CheckpointError] = []
-    for path in reversed(saved_updates(past.path / CHECKPOINTS)):
-        try:
-            saved = load_checkpoint(path)
-            agent = _restore_agent(path, saved, settings, spec, plan)
-        except CheckpointError as error:
-            refused.append(error)
-            continue
-        for error in refused:
-            say(f"{error}; {path.name} is used instead")
-        return saved, agent
-    if refused:
-        reasons = "".join(f"{error}\n" for error in refused)
-        raise HoldfastError(
-            f"{reasons}run={past.path.name}: none of its checkpoints can be used, so it cannot go on.\n"
-            "To start anew, choose another run=NAME or delete its folder."
-        )
-    say(f"run={past.path.name}: it ended before its first checkpoint, so it starts again from the beginning.")
-    return None, None
+@dataclass(frozen=True)
+class Start:
+    """What a run starts with. `saved` is None for a new run."""
+
+    agent: MettaAgent
+    learner: Learner
+    skipped: list[SkippedStep]  # filled by the learner
+    saved: Snapshot | None = None
+    other_versions: str = ""  # "torch 2.12 (now 2.13)" where results may differ from those of the saved run
+
+    @property
+    def updates(self) -> int:
+        """How many updates are done."""
+        return self.saved.state.update if self.saved else 0
 
 
-def updates_of(saved: Checkpoint | None) -> int:
-    return 0 if saved is None else saved.facts["update"]
-
-
-def _restore_agent(path: Path, saved: Checkpoint, settings: Settings, spec: WorldSpec, plan: BatchPlan) -> MettaAgent:
-    """The agent with the weights it had; CheckpointError where they, or what learned them, are of another one."""
+def start_or_resume(resumable: Resumable | None, settings: Settings, spec: WorldSpec, plan: BatchPlan) -> Start:
+    """Build agent and learner, from the newest checkpoint that fits if there is one. Writes nothing."""
+    if resumable is None:
+        return _start(make_agent(settings, spec), settings, plan)
+    name = resumable.path.name
+    for change in resumable.changes:
+        logger.info("run=%s: changed from here on: %s", name, change)
+    checkpoints = reversed(saved_updates(resumable.path / CHECKPOINTS))
     try:
-        tensors, facts = saved.tensors, saved.facts
-        if odd := sorted((tensors.keys() ^ GROUPS) - OPTIONAL_GROUPS):
-            raise CheckpointError(f"{odd[0]} is {'not expected' if odd[0] in tensors else 'missing'} in it")
-        _check_facts(facts)
-        agent = MettaAgent.restore(
-            settings.policy, WorldSpec.from_json(facts["world"]), facts["agent"], tensors["policy"]
-        )
+        found = first_usable(checkpoints, lambda path: _start_from(path, settings, spec, plan))
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"{error}\nrun={name} cannot be resumed. To start over, choose another run=NAME or delete its folder."
+        ) from error
+    if found:
+        return found[1]
+    logger.warning("run=%s: it ended before its first checkpoint, so it starts again from the beginning.", name)
+    return _start(make_agent(settings, spec), settings, plan)
+
+
+def _start_from(path: Path, settings: Settings, spec: WorldSpec, plan: BatchPlan) -> Start:
+    """Restore agent and learner from a checkpoint; CheckpointError if it is damaged or of another run."""
+    checkpoint = load_checkpoint(path)
+    try:
+        saved = Snapshot.from_checkpoint(checkpoint)
+        state, tensors = saved.state, saved.tensors
+        agent = MettaAgent.restore(settings.policy, WorldSpec.from_json(state.world), state.agent, tensors["policy"])
         agent.initialize_to_world(spec, learn=True)
-        learner = Learner(agent.policy, settings.trainer, plan, torch.Generator())
-        learner.restore(tensors.get("first", {}), tensors["optimizer"], facts["optimizer"])
-    except Exception as error:  # hostile facts raise whatever the code they reach raises: all of it means the same
-        reason = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())[:200]
-        raise CheckpointError(f"{path}: it does not fit this run: {reason.rstrip('.')}") from error
-    return agent
+        start = _start(agent, settings, plan)
+        start.learner.restore(tensors.get("first", {}), tensors["optimizer"], state.optimizer)
+    except Exception as error:  # a hostile checkpoint can make the code it reaches raise anything
+        reason = f"{error} is missing" if isinstance(error, KeyError) else one_line(error)
+        raise CheckpointError(f"{path}: does not fit this run: {reason.rstrip('.')}") from error
+    return replace(start, saved=saved, other_versions=_other_versions(checkpoint.manifest))
 
 
-def _check_facts(facts: Mapping[str, Any]) -> None:
-    for key, kinds in FACTS.items():
-        if key not in facts:
-            raise CheckpointError(f"{key} is missing in its facts")
-        value = facts[key]
-        counts = isinstance(value, int | float) and key != SIGNED
-        if type(value) not in kinds or (counts and not 0 <= value < 2**64):
-            raise CheckpointError(f"{key} is {str(value)[:80]!r} in its facts")
+def _start(agent: MettaAgent, settings: Settings, plan: BatchPlan) -> Start:
+    """Move the agent to its device, choose the number of threads, and build the learner."""
+    policy = agent.to(settings.device).policy
+    policy.sampling.generator = torch.Generator(settings.device).manual_seed(settings.seed)
+    torch.set_num_threads(settings.trainer.threads or choose_num_threads(policy, plan))
+    skipped: list[SkippedStep] = []
+    generator = torch.Generator().manual_seed(settings.seed)
+    learner = Learner(policy, settings.trainer, plan, generator, on_skipped=lambda *step: skipped.append(step))
+    return Start(agent, learner, skipped)
 
 
-def begin(
-    saved: Checkpoint | None,
-    settings: Settings,
-    updates: int,
-    agent: MettaAgent,
-    learner: Learner,
-    collector: Collector,
-) -> dict[str, Any]:
-    """Bring everything to where the run goes on, and say what has been done so far of all these updates."""
-    if saved is None:
+def begin(start: Start, settings: Settings, updates: int, collector: Collector) -> Progress:
+    """Start the worlds, or restore them and everything else, and return the progress so far of all `updates`."""
+    if start.saved is None:
         collector.start(settings.seed)
         problem = why_not_replayable(settings.env, settings.trainer.num_workers > 0, settings.trainer.worker_timeout)
         if problem:
-            say(f"{problem}\nIf this run is ever continued, it will begin new episodes there: close, but not exact.")
-        return {**NOTHING_DONE, "exact": not problem}
+            logger.warning("%s\nIf this run is resumed, it starts new episodes, so the resume is not exact.", problem)
+        return Progress(exact=not problem)
+    progress, name = start.saved.state.progress, settings.run
     try:
-        lost = put_back(saved, agent, learner, collector)
+        lost = restore_snapshot(start.saved, start.agent, start.learner, collector)
     except CheckpointError as error:
-        raise CheckpointError(f"run={settings.run}: update {updates_of(saved)} cannot be continued: {error}") from error
-    facts = {key: saved.facts[key] for key in (*NOTHING_DONE, "exact")}
-    steps = f"{facts['agent_steps']:,} steps"
-    if facts["update"] >= updates:
-        say(f"run={settings.run}: its {steps} are done; a larger trainer.total_timesteps goes on.")
-        return facts
-    other = _other_versions(saved.manifest)
-    if other:
-        say(f"run={settings.run}: saved with {other}: from here on, numbers may differ in their last digits.")
+        raise CheckpointError(f"run={name}: cannot be resumed at update {progress.update}: {error}") from error
+    steps = f"{progress.agent_steps:,} steps"
+    if progress.update >= updates:
+        logger.info("run=%s: already finished at %s; raise trainer.total_timesteps to continue.", name, steps)
+        return progress
+    if start.other_versions:
+        saved_with = f"run={name}: saved with {start.other_versions}"
+        logger.warning("%s: from here on, results may differ in their last digits.", saved_with)
     if lost:
-        say(f"{lost}.\nThe run goes on after {steps} with new episodes, so not exactly as it would have.")
+        logger.warning("%s.\nrun=%s: resuming after %s with new episodes, so not exactly.", lost, name, steps)
     else:
-        say(f"run={settings.run}: goes on after {steps}.")
-    return {**facts, "resumed": facts["resumed"] + 1, "exact": facts["exact"] and not lost and not other}
+        logger.info("run=%s: resuming after %s.", name, steps)
+    exact = progress.exact and not lost and not start.other_versions
+    return replace(progress, resumed=progress.resumed + 1, exact=exact)
 
 
 def _other_versions(manifest: Mapping[str, Any]) -> str:
-    """What rounds differently than when the checkpoint was written, in words."""
-    was = {"torch": manifest.get("versions", {}).get("torch"), "threads": manifest.get("threads")}
+    """Versions and threads that differ from those the checkpoint was saved with, because they change rounding."""
+    saved = {"torch": manifest["versions"].get("torch"), "threads": manifest["threads"]}
     now = {"torch": torch.__version__, "threads": torch.get_num_threads()}
-    return ", ".join(f"{name} {was[name]} (here {now[name]})" for name in was if was[name] != now[name])
+    return ", ".join(f"{name} {saved[name]} (now {now[name]})" for name in saved if saved[name] != now[name])

@@ -1,8 +1,9 @@
-"""Checkpoints of a run: what is written, when the disk says no, and which of them stay."""
+"""Save checkpoints and metrics of a run, cope with a full disk, and decide which checkpoints to keep."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import logging
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -12,17 +13,16 @@ from torch import Tensor
 
 from holdfast.checkpoint import (
     CheckpointError,
-    clear_left_overs,
     list_checkpoints,
     move_checkpoint,
     read_facts,
     remove_checkpoint,
+    remove_leftovers,
     return_of,
     save_checkpoint,
 )
 from holdfast.config.settings import Keep, Settings
 from holdfast.errors import HoldfastError
-from holdfast.policies import MettaAgent
 from holdfast.runs import RunFolder
 from holdfast.runs.files import reason_of, replace_durably
 from holdfast.trainer.signals import StopSignals
@@ -30,30 +30,25 @@ from holdfast.trainer.snapshot import Snapshot
 
 SKIPPED, REFUSED = "skipped", "refused"
 
+logger = logging.getLogger(__name__)
+SkippedStep = tuple[float, dict[str, Tensor]]  # loss and minibatch of a gradient step that was not finite
+
 
 class Saver:
-    """Writes snapshots into the run folder. `behind` is the newest snapshot that is not on the disk.
+    """Writes snapshots into the run folder. `pending` is the newest snapshot that is not on disk yet.
 
-    Checkpoints of later updates than the one the run goes on from could not be used. They make room, but are not lost: another
-    Holdfast, or a disk that reads again, may make sense of them.
+    Checkpoints newer than the one the run was resumed from could not be used. They are moved out of the way, not
+    deleted: another version of Holdfast, or a repaired disk, may be able to read them.
     """
 
-    def __init__(
-        self,
-        run: RunFolder,
-        agent: MettaAgent,
-        settings: Settings,
-        signals: StopSignals,
-        say: Callable[[str], None],
-    ):
-        self.run, self.settings, self.say = run, settings, say
+    def __init__(self, run: RunFolder, settings: Settings, signals: StopSignals):
+        self.run, self.settings = run, settings
         self._signals = signals
-        self._agent = agent
-        clear_left_overs(run.checkpoints)  # the run may be done, and write none any more
+        remove_leftovers(run.checkpoints)  # here too, because a finished run writes no checkpoint
         found = saved_updates(run.checkpoints)
-        self._returns = {path.name: _return_of(path) for path in found if int(path.name) <= run.saved}
+        self._returns = {path.name: _saved_return(path) for path in found if int(path.name) <= run.saved}
         self._refused = [path for path in found if int(path.name) > run.saved]
-        self.behind: Snapshot | None = None
+        self.pending: Snapshot | None = None
 
     def __enter__(self) -> Saver:
         return self
@@ -61,89 +56,83 @@ class Saver:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """However a run ends, nothing that was finished is lost."""
-        if error is not None and self.behind is not None:
+        """Save the last finished update, also when an error or a signal ends the run."""
+        if error is not None and self.pending is not None:
             try:
                 with self._signals.held():
-                    self._write(self.behind)
+                    self._write(self.pending)
             except HoldfastError as problem:
-                self.say(f"NOT SAVED: {problem}")
+                logger.error("NOT SAVED: %s", problem)
 
     def log(self, metrics: Mapping[str, Any]) -> None:
-        """A line of metrics; if the disk says no it is kept, and written before the next one."""
+        """Write a line of metrics; if that fails, it is kept and written before the next one."""
         try:
             self.run.log_metrics(metrics)
         except HoldfastError as error:
-            self._complain(error)
-
-    def offer(self, snapshot: Snapshot) -> None:
-        self.behind = snapshot
+            self._handle_disk_error(error)
 
     def write(self, last: bool = False) -> None:
-        """Write what is behind. A disk that says no at the last one ends the run with that error."""
-        if self.behind is None:
+        """Write the pending snapshot. A failure to write the last one ends the run with that error."""
+        if self.pending is None:
             return
         try:
             with self._signals.held():
-                self._write(self.behind)
+                self._write(self.pending)
         except HoldfastError as error:
             if last:
                 raise
-            self._complain(error)
+            self._handle_disk_error(error)
 
-    def keep_skipped(self, update: int, skipped: list[tuple[float, dict[str, Tensor]]]) -> Iterator[str]:
-        """Put the minibatches of gradient steps that were not taken aside, to be looked at; empties the list."""
+    def dump_skipped(self, update: int, skipped: list[SkippedStep]) -> None:
+        """Report skipped gradient steps, write their minibatches into the run folder, and clear the list."""
         for number, (loss, tensors) in enumerate(skipped):
-            file = self.run.path / SKIPPED / f"{name_of(update)}-{number}.safetensors"
+            file = self.run.path / SKIPPED / f"{checkpoint_name(update)}-{number}.safetensors"
             try:
                 file.parent.mkdir(exist_ok=True)
                 data = safetensors.torch.save({name: x.detach().cpu().contiguous() for name, x in tensors.items()})
                 replace_durably(file, data)
-                kept = f"its minibatch is in {file}"
+                where = f"its minibatch is in {file}"
             except OSError as error:
-                kept = f"its minibatch could not be kept ({reason_of(error)})"
-            yield f"update {update}: a gradient was not finite (loss {loss:.4g}), so that step was not taken; {kept}."
+                where = f"its minibatch could not be written ({reason_of(error)})"
+            logger.warning(
+                "update %d: skipped a gradient step that is not finite (loss %.4g); %s.", update, loss, where
+            )
         skipped.clear()
 
-    def _complain(self, error: HoldfastError) -> None:
+    def _handle_disk_error(self, error: HoldfastError) -> None:
         if self.settings.trainer.on_disk_error == "stop":
             raise error
-        self.say(f"NOT SAVED: {error}. Training goes on; trainer.on_disk_error=stop would end it.")
+        logger.error("NOT SAVED: %s. Training continues; to stop it instead, use trainer.on_disk_error=stop.", error)
         self._signals.raise_if_asked()
 
     def _write(self, snapshot: Snapshot) -> None:
         self.run.sync_metrics()
-        facts = {
-            **snapshot.facts,
-            "world": self._agent.built_for.to_json(),
-            "policy": self.settings.policy.model_dump(mode="json"),
-            "agent": self._agent.facts(),
-        }
         while self._refused:
             moved = move_checkpoint(self._refused[-1], self.run.path / REFUSED)
-            self.say(f"{self._refused.pop()}: now in {moved}")
-        path = save_checkpoint(self.run.checkpoints, name_of(snapshot.update), snapshot.tensors, facts)
-        self.behind, self.run.saved = None, snapshot.update
-        self._returns[path.name] = return_of(facts)
+            logger.warning("%s: moved to %s", self._refused.pop(), moved)
+        facts, update = snapshot.state.to_json(), snapshot.state.update
+        path = save_checkpoint(self.run.checkpoints, checkpoint_name(update), snapshot.tensors, facts)
+        self.pending, self.run.saved = None, update
+        self._returns[path.name] = snapshot.state.episode_return
         for name in superfluous(self._returns, self.settings.trainer.keep):
             try:
                 remove_checkpoint(self.run.checkpoints / name)
             except CheckpointError as error:
-                self.say(f"{error}; it takes room, and harms nothing")
+                logger.warning("%s; it only takes up space", error)
             del self._returns[name]
 
 
-def name_of(update: int) -> str:
+def checkpoint_name(update: int) -> str:
     return f"{update:08d}"
 
 
 def saved_updates(folder: Path) -> list[Path]:
-    """The checkpoints a run wrote, oldest first. Copies under names of a user's own are the user's."""
+    """The checkpoints a run wrote, oldest first. Copies under other names belong to the user."""
     return [path for path in list_checkpoints(folder) if path.name.isdigit()]
 
 
 def superfluous(returns: dict[str, float | None], keep: Keep) -> list[str]:
-    """Names that need not stay, oldest first. returns: the mean return of each checkpoint, None where no episode had ended."""
+    """Names of checkpoints to delete, oldest first, given the mean return of each (None before the first episode ended)."""
     names = sorted(returns)
     stay = set(names[-keep.last :])
     known = {name: value for name, value in returns.items() if value is not None}
@@ -154,8 +143,8 @@ def superfluous(returns: dict[str, float | None], keep: Keep) -> list[str]:
     return [name for name in names if name not in stay]
 
 
-def _return_of(path: Path) -> float | None:
+def _saved_return(path: Path) -> float | None:
     try:
         return return_of(read_facts(path))
     except CheckpointError:
-        return None  # damaged: neither best nor, before long, among the newest
+        return None  # damaged: never the best, and soon not among the newest

@@ -1,4 +1,4 @@
-"""debug.shapes: every tensor on the walk of one update, with its shape and size, as lines of text."""
+"""debug.shapes: list every tensor of one update with its shape, dtype and mean size."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from holdfast.trainer.learner import Update
 
 
 def describe_update(policy: Policy, experience: Experience, update: Update) -> Iterator[str]:
+    """Yield one line per tensor: experience, the first minibatch and the policy's memory."""
     whole = experience.whole()
     yield f"shapes of one update: T = horizon {experience.horizon}, S = slots {experience.num_slots}"
     for key, x in whole.arrivals.items():

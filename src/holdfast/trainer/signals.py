@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C end a run between two statements of ours, never inside a write; a second one ends it at once."""
+"""Stop a run on SIGTERM or Ctrl-C, but never inside a write; a second signal ends the process at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal asked the run to stop. `code` is the exit code for it."""
+    """Raised when a signal asks the run to stop. `code` is the exit code."""
 
     def __init__(self, number: int):
         super().__init__(signal.Signals(number).name)
@@ -20,7 +20,7 @@ class Stopped(KeyboardInterrupt):
 
 
 class StopSignals:
-    """Inside `listening`, a signal raises Stopped at once; inside `held`, when the block is over."""
+    """Inside `listening`, a signal raises Stopped at once; inside `held`, at the end of the block."""
 
     def __init__(self) -> None:
         self._held = 0
@@ -51,14 +51,14 @@ class StopSignals:
         self.raise_if_asked()
 
     def raise_if_asked(self) -> None:
-        """For a signal that came inside `held`, where an error ended the block and the run goes on."""
+        """Raise Stopped for a signal that arrived inside a `held` block which an error ended."""
         if self._asked is not None and not self._held:
             number, self._asked = self._asked, None
             raise Stopped(number)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._signalled:
-            os._exit(128 + number)  # workers leave with their parent; a checkpoint in progress is absent, not half
+            os._exit(128 + number)  # workers end with their parent; a checkpoint in progress stays hidden
         self._signalled = True
         if self._held:
             self._asked = number

@@ -1,4 +1,4 @@
-"""Metrics for tools outside: TensorBoard and Weights & Biases. metrics.jsonl has the same figures."""
+"""Log metrics to TensorBoard and Weights & Biases. metrics.jsonl holds the same values."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat
 from uuid import uuid4
 
 from holdfast.config import Settings
-from holdfast.errors import HoldfastError, SettingsError
+from holdfast.errors import HoldfastError, SettingsError, one_line
 from holdfast.runs.files import read_whole
-from holdfast.trainer.figures import number
 
 SECTIONS = {
     "episode": ("episode_return", "episode_length", "episodes", "first_share"),
@@ -35,7 +34,7 @@ _SECTION_OF = {key: section for section, keys in SECTIONS.items() for key in key
 
 
 def check_sinks(settings: Settings) -> None:
-    """Refuse what cannot be logged to because its package is not there. Touches nothing."""
+    """Raise SettingsError if the package for a sink is not installed. Writes nothing."""
     if settings.tensorboard == "on":
         _import("torch.utils.tensorboard", "SummaryWriter", "tensorboard", "on")
     if settings.wandb != "off":
@@ -43,7 +42,7 @@ def check_sinks(settings: Settings) -> None:
 
 
 def make_sinks(settings: Settings, run: Path, done_steps: int = 0) -> list[Sink]:
-    """The sinks the settings ask for, writing into the run folder. done_steps: a run goes on from there."""
+    """Open the sinks that the settings ask for. done_steps: agent steps before a resume."""
     check_sinks(settings)
     sinks: list[Sink] = []
     if settings.tensorboard == "on":
@@ -56,17 +55,17 @@ def make_sinks(settings: Settings, run: Path, done_steps: int = 0) -> list[Sink]
 class Sink(ABC):
     @abstractmethod
     def log(self, metrics: Mapping[str, Any], step: int) -> None:
-        """Log every figure that is known; step counts agent steps."""
+        """Log all metrics that are numbers; `step` counts agent steps."""
 
     @abstractmethod
     def close(self) -> None:
-        """Write out what is still held back."""
+        """Flush and close."""
 
 
 class TensorBoard(Sink):
     def __init__(self, run: Path, done_steps: int = 0):
         writer = _import("torch.utils.tensorboard", "SummaryWriter", "tensorboard", "on")
-        # what an ended process logged past its last checkpoint is not shown
+        # hide what an earlier process logged after its last checkpoint
         self._writer = writer(log_dir=str(run / "tensorboard"), purge_step=done_steps + 1 if done_steps else None)
 
     def log(self, metrics: Mapping[str, Any], step: int) -> None:
@@ -90,12 +89,11 @@ class WandB(Sink):
                 dir=str(run),
                 config=settings.model_dump(mode="json"),
                 mode="offline" if settings.wandb == "offline" else "online",
-                settings={"console": "off"},  # it would record every redraw of the bars
+                settings={"console": "off"},  # it would record every redraw of the progress bars
             )
-        except Exception as error:  # whatever the package raises, the user needs to know the same thing
-            reason = " ".join(str(error).split())[:200]
+        except Exception as error:  # wandb raises many kinds of errors
             raise HoldfastError(
-                f"wandb={settings.wandb}: Weights & Biases did not start: {reason}\n"
+                f"wandb={settings.wandb}: Weights & Biases did not start: {one_line(error)}\n"
                 "Log in with `wandb login`, or use wandb=offline or wandb=off."
             ) from error
 
@@ -107,22 +105,23 @@ class WandB(Sink):
 
 
 def _wandb_id(run: Path) -> str:
-    """The same for a run that goes on; another one for another run of the same name."""
+    """The run's id, kept in its folder so that a resumed run continues its charts."""
     file = run / "wandb-id"
     if not os.path.lexists(file):
         file.write_text(f"{uuid4().hex[:12]}\n")
-    found = read_whole(file, most_bytes=100).strip()
+    found = read_whole(file, max_bytes=100).strip()
     if not re.fullmatch(rb"[A-Za-z0-9_-]{1,64}", found):
-        raise HoldfastError(
-            f"{file}: not the id of a run of Weights & Biases; delete the file to begin another one there."
-        )
+        raise HoldfastError(f"{file}: not a Weights & Biases run id; delete the file to start a new run there.")
     return found.decode()
 
 
 def _figures(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Known figures under section/key; the tools draw one group of charts per section."""
-    values = {key: number(metrics, key) for key in metrics if key != "agent_steps"}
-    return {f"{_SECTION_OF.get(k, 'other')}/{k}": value for k, value in values.items() if value is not None}
+    """Metrics that are numbers, as section/key: both tools draw one group of charts per section."""
+    return {
+        f"{_SECTION_OF.get(key, 'other')}/{key}": float(value)
+        for key, value in metrics.items()
+        if key != "agent_steps" and isinstance(value, SupportsFloat)
+    }
 
 
 def _import(module: str, name: str, extra: str, value: str) -> Any:
@@ -130,6 +129,6 @@ def _import(module: str, name: str, extra: str, value: str) -> Any:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:  # a folder ./wandb imports as a module without `init`
         raise SettingsError(
-            f"{extra}={value} needs a package that is not here ({' '.join(str(error).split())[:120]}).\n"
+            f"{extra}={value} needs a package that is not installed ({one_line(error, 120)}).\n"
             f'pip install "holdfast[{extra}]"'
         ) from error

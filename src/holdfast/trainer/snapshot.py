@@ -1,4 +1,4 @@
-"""Everything a run is between two updates, as copies; and a run put back to it, bit for bit."""
+"""Copy everything that makes up a run between two updates, and restore a run from such a copy, bit for bit."""
 
 from __future__ import annotations
 
@@ -16,30 +16,36 @@ from holdfast.envs import ReplayError, ReplayPoint, episode_seed
 from holdfast.errors import HoldfastError
 from holdfast.policies import MettaAgent
 from holdfast.rollout import Collector
-from holdfast.runs.files import fitting
+from holdfast.runs.files import as_checkpoint_error
 from holdfast.trainer.learner import Learner
+from holdfast.trainer.state import GlobalRandomState, Progress, RunState
 
-Tensors = dict[str, dict[str, Tensor]]
+GROUPS = {"policy", "optimizer", "memory", "rng", "arrived", "episodes"}
+OPTIONAL_GROUPS = {"world", "first"}  # for worlds that can be replayed; for l2_init and weight_clip
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The run after `update` updates. Nothing in it changes when the run goes on."""
+    """A run after `state.update` updates. Training does not change it."""
 
-    update: int
-    tensors: Tensors
-    facts: dict[str, Any]
+    state: RunState
+    tensors: dict[str, dict[str, Tensor]]
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: Checkpoint) -> Snapshot:
+        tensors = checkpoint.tensors
+        if odd := sorted((tensors.keys() ^ GROUPS) - OPTIONAL_GROUPS):
+            raise CheckpointError(f"{odd[0]}.safetensors is {'not expected' if odd[0] in tensors else 'missing'}")
+        return cls(RunState.from_json(checkpoint.facts), tensors)
 
 
-def take_snapshot(
-    update: int, agent: MettaAgent, learner: Learner, collector: Collector, facts: Mapping[str, Any]
-) -> Snapshot:
-    """Between two updates, when the rollout is complete and learned from. facts: what else is to be known again."""
+def take_snapshot(progress: Progress, agent: MettaAgent, learner: Learner, collector: Collector) -> Snapshot:
+    """Copy the run. Call it between two updates, when the rollout is complete and learned from."""
     policy, experience = agent.policy, collector.experience
     generator = policy.sampling.generator
     assert generator is not None
     optimizer, optimizer_facts = flatten_optimizer(learner.optimizer)
-    rng, rng_facts = _random_states()
+    rng, rng_facts = _get_random_states()
     tensors = {
         "policy": policy.state_dict(),
         "optimizer": optimizer,
@@ -58,70 +64,71 @@ def take_snapshot(
     copies = {group: {name: x.detach().clone() for name, x in members.items()} for group, members in tensors.items()}
     if learner.first_values:
         copies["first"] = dict(learner.first_values)  # they never change
-    return Snapshot(
-        update,
-        copies,
-        {
-            **facts,
-            "update": update,
-            "episodes": collector.episodes.count,
-            "world_seed": collector.world.seed,
-            "world_steps": collector.world.steps,
-            "optimizer": optimizer_facts,
-            "rng": rng_facts,
-        },
+    state = RunState(
+        **vars(progress),
+        episodes=collector.episodes.count,
+        world_seed=collector.world.seed,
+        world_steps=collector.world.steps,
+        optimizer=optimizer_facts,
+        rng=rng_facts,
+        world=agent.built_for.to_json(),
+        policy=agent.settings.model_dump(mode="json"),
+        agent=agent.facts(),
     )
+    return Snapshot(state, copies)
 
 
-def put_back(saved: Checkpoint, agent: MettaAgent, learner: Learner, collector: Collector) -> str | None:
-    """Everything but the weights, which the agent was built with. Why the worlds are not where they were, if they are not.
+def restore_snapshot(snapshot: Snapshot, agent: MettaAgent, learner: Learner, collector: Collector) -> str | None:
+    """Restore everything except weights and optimizer, which `agent` and `learner` were built with.
 
-    Worlds that do not come back start new episodes: nothing of the old ones is left, in memory neither.
+    Return None if it is exact. If the worlds cannot be replayed, start new episodes with empty memory, and return why.
     """
-    tensors, facts = saved.tensors, saved.facts
+    tensors, state = snapshot.tensors, snapshot.state
     policy, generator = agent.policy, agent.policy.sampling.generator
     assert generator is not None
-    with fitting("it does not fit this run"):
+    with as_checkpoint_error("the checkpoint does not fit this run"):
         _check_arrived(tensors["arrived"], collector.experience.arrival(0))
-        learner.restore(tensors.get("first", {}), tensors["optimizer"], facts["optimizer"])
-        collector.episodes.restore(tensors["episodes"], facts["episodes"])
-        memory = tensors.get("memory", {})
+        collector.episodes.restore(tensors["episodes"], state.episodes)
+        memory = tensors["memory"]
         policy.set_memory(tuple(memory[f"leaf_{i}"] for i in range(len(memory))))
-        reason = _bring_back_worlds(tensors, facts, collector)
+        reason = _replay_worlds(snapshot, collector)
         generator.set_state(tensors["rng"]["sampling"])
         learner.generator.set_state(tensors["rng"]["minibatches"])
-        _set_random_states(tensors["rng"], facts["rng"])
+        _set_random_states(tensors["rng"], state.rng)
     return reason
 
 
 def _check_arrived(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
-    """Of the right kind; a wrong shape would be broadcast."""
+    """Check names and shapes of the last observation: copying a wrong shape would broadcast it."""
     odd = [key for key in {**saved, **own} if key not in saved or key not in own or saved[key].shape != own[key].shape]
     if odd:
-        raise CheckpointError(f"it does not fit this run (arrived: {odd[0][:80]!r})")
+        raise CheckpointError(f"the checkpoint does not fit this run (arrived: {odd[0][:80]!r})")
 
 
-def _bring_back_worlds(tensors: Tensors, facts: Mapping[str, Any], collector: Collector) -> str | None:
-    seed = facts["world_seed"]
+def _replay_worlds(snapshot: Snapshot, collector: Collector) -> str | None:
+    """Replay the running episodes, or start new ones and return why."""
+    tensors, state = snapshot.tensors, snapshot.state
     try:
         if "world" not in tensors:
-            raise ReplayError(f"{collector.world.world_spec.name}: where its environments stood could not be saved")
-        point = ReplayPoint(seed, facts["world_steps"], **{name: x.numpy() for name, x in tensors["world"].items()})
-        collector.resume(point, tensors["arrived"])
+            raise ReplayError(f"{collector.world.world_spec.name}: its running episodes could not be saved")
+        actions = {name: x.numpy() for name, x in tensors["world"].items()}
+        collector.resume(ReplayPoint(state.world_seed, state.world_steps, **actions), tensors["arrived"])
     except CheckpointError:
         raise
-    except HoldfastError as error:  # it did not come back, or refuses what was done in it before
+    except HoldfastError as error:  # the episodes came out differently, or the world refuses the saved actions
         if collector.world.closed:
-            raise HoldfastError(f"{error}\nWith trainer.num_workers=0 the run goes on with new episodes.") from error
-        # another seed: the first episodes again would be the ones that were learned from already
-        collector.start(episode_seed(seed, facts["update"], facts["world_steps"]))
+            raise HoldfastError(
+                f"{error}\nWith trainer.num_workers=0 the run can be resumed with new episodes."
+            ) from error
+        # another seed, because the episodes of the old one have been learned from already
+        collector.start(episode_seed(state.world_seed, state.update, state.world_steps))
         collector.episodes.forget_running()
         return str(error)
     return None
 
 
-def _random_states() -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Generators of the whole process: a policy or an environment of a user's own may draw from them."""
+def _get_random_states() -> tuple[dict[str, Tensor], GlobalRandomState]:
+    """The global generators, which a user's policy or environment may draw from."""
     numpy: dict[str, Any] = np.random.get_state(legacy=False)  # pyright: ignore[reportAssignmentType]
     _, python, gauss_next = random.getstate()
     tensors = {
@@ -129,12 +136,10 @@ def _random_states() -> tuple[dict[str, Tensor], dict[str, Any]]:
         "numpy": torch.from_numpy(numpy["state"]["key"].astype(np.int64)),
         "python": torch.tensor(python),
     }
-    facts = {"numpy": [numpy["state"]["pos"], numpy["has_gauss"], numpy["gauss"]], "python": gauss_next}
-    return tensors, facts
+    return tensors, GlobalRandomState((numpy["state"]["pos"], numpy["has_gauss"], numpy["gauss"]), gauss_next)
 
 
-def _set_random_states(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+def _set_random_states(tensors: Mapping[str, Tensor], rest: GlobalRandomState) -> None:
     torch.set_rng_state(tensors["torch"])
-    pos, has_gauss, gauss = facts["numpy"]
-    np.random.set_state(("MT19937", tensors["numpy"].numpy().astype(np.uint32), pos, has_gauss, gauss))
-    random.setstate((3, tuple(tensors["python"].tolist()), facts["python"]))
+    np.random.set_state(("MT19937", tensors["numpy"].numpy().astype(np.uint32), *rest.numpy))
+    random.setstate((3, tuple(tensors["python"].tolist()), rest.python))

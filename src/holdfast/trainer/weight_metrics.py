@@ -1,4 +1,4 @@
-"""How the weights are doing: their size, and in how many directions they really work."""
+"""Metrics of the weights: norm, largest entry and effective rank."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from holdfast.policies import Policy, shared_name
 
 
 @torch.no_grad()
-def weight_figures(policy: Policy) -> dict[str, float]:
-    """For every weight matrix: norm, largest entry, and effective rank, by the name both families have for it.
+def weight_metrics(policy: Policy) -> dict[str, float]:
+    """Norm, largest entry and effective rank of every weight matrix, under the name both families share.
 
-    Effective rank: how many singular values it takes to make up 99% of their sum. A rank that falls while training
-    stands still means that the network has stopped using its width.
+    The effective rank is the number of singular values that make up 99% of their sum. If it falls while returns stay
+    flat, the network has stopped using its width.
     """
     found: dict[str, float] = {}
     for name, weight in policy.named_parameters():

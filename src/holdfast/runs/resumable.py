@@ -1,4 +1,4 @@
-"""What a run that exists was started with, and which of it may be changed when it goes on."""
+"""Whether an existing run can be resumed with these settings, and which of them change."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from holdfast.errors import SettingsError
 from holdfast.runs.folder import CONFIG, has_begun, runs_folder, size_of_metrics
 from holdfast.runs.lock import refuse_if_in_use
 
-# What a run is made of: other values would be another run.
+# Settings that define a run: with other values it would be another run.
 FIXED = (
     "seed",
-    "device",  # its generator cannot go on with another's state
+    "device",  # a generator's state cannot move between kinds of devices
     "env.",
     "policy.",
     "trainer.horizon",
@@ -23,7 +23,7 @@ FIXED = (
     "trainer.l2_init",
     "trainer.weight_clip",
 )
-# What does not touch what is learned. Everything else may change, and that is said.
+# Settings that do not affect learning. All others may change too, and each change is reported.
 FREE = (
     "run",
     "runs_dir",
@@ -44,62 +44,63 @@ FREE = (
 
 
 @dataclass(frozen=True)
-class Past:
-    """A run that can go on."""
+class Resumable:
+    """An existing run that these settings can resume."""
 
     path: Path
-    changes: list[str]  # settings that will be others from now on, in words
-    metrics_bytes: int  # so that the one who takes its lock can see whether it is still that run
+    changes: list[str]  # settings that affect learning and differ: "trainer.lr 0.002 -> 0.001"
+    metrics_bytes: int  # tells whether another process continued the run before we got its lock
 
 
-def find_past(settings: Settings) -> Past | None:
-    """The run of this name, if there is one; SettingsError if it cannot go on with these settings. Touches nothing."""
+def find_resumable(settings: Settings) -> Resumable | None:
+    """Return the run of this name, None if there is none; SettingsError if it cannot be resumed. Writes nothing."""
     if not settings.run:
         if settings.resume == "must":
             raise SettingsError("resume=must: which run? Add run=NAME.")
         return None
     path = runs_folder(settings) / settings.run
     if path.exists() and not path.is_dir():
-        raise SettingsError(f"run={settings.run}: {path} is a file, a run is a folder. Choose another run=NAME.")
+        raise SettingsError(f"run={settings.run}: {path} is a file, not a run folder. Choose another run=NAME.")
     refuse_if_in_use(path)
     if not has_begun(path):
         if settings.resume == "must":
-            raise SettingsError(f"resume=must: there is no run in {path}. resume=auto starts one.")
+            raise SettingsError(f"resume=must: there is no run in {path}. Use resume=auto to start one.")
         return None
     if settings.resume == "never":
         raise SettingsError(
             f"run={path.name}: {path} already holds a run, and resume=never.\n"
-            "Choose another run=NAME, continue it with resume=auto, or delete that folder."
+            "Choose another run=NAME, resume it with resume=auto, or delete that folder."
         )
     if not (path / CONFIG).is_file():
         raise SettingsError(
-            f"run={path.name}: {path} holds a run without its {CONFIG}, so it cannot go on.\n"
+            f"run={path.name}: {path} has no {CONFIG}, so it cannot be resumed.\n"
             "Put the file back, choose another run=NAME, or delete that folder."
         )
     metrics_bytes = size_of_metrics(path)
-    return Past(path, compare(load_run_settings(path / CONFIG), settings), metrics_bytes)
+    return Resumable(path, list_changes(load_run_settings(path / CONFIG), settings), metrics_bytes)
 
 
-def compare(before: Settings, now: Settings) -> list[str]:
-    """What changes, in words; SettingsError if it is something a run is made of."""
-    old, new = dict(flat(before.model_dump())), dict(flat(now.model_dump()))
+def list_changes(before: Settings, now: Settings) -> list[str]:
+    """List changed settings that affect learning; SettingsError if a setting that defines the run changed."""
+    old, new = dict(flatten(before.model_dump())), dict(flatten(now.model_dump()))
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     fixed = [key for key in keys if key.startswith(FIXED)]
     if fixed:
-        # env.name and its like first: the other keys of a section differ because the section is another
+        # Show env.name, policy.agent and seed first: when they change, the other keys of their section follow.
         shown = sorted(fixed, key=lambda key: not key.endswith(("name", "agent", "seed")))[:2]
         was = " and ".join(f"{key}={old.get(key)}" for key in shown)
         now_is = " and ".join(f"{key}={new.get(key)}" for key in shown)
         raise SettingsError(
-            f"run={now.run}: it was started with {was}, not with {now_is}; a run cannot change that.\n"
-            "Choose another run=NAME, or leave these words out to continue it as it is."
+            f"run={now.run}: it was started with {was}, not with {now_is}; this cannot change within a run.\n"
+            "Choose another run=NAME, or leave these settings out to resume it as it is."
         )
     return [f"{key} {old.get(key)} -> {new.get(key)}" for key in keys if not key.startswith(FREE)]
 
 
-def flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield ("trainer.lr", 0.001) for every leaf of nested settings."""
     for name, value in tree.items():
         if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{name}.")
+            yield from flatten(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value

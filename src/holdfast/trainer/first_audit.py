@@ -1,0 +1,46 @@
+"""Audit a policy before it is trained: a quick look for state bugs."""
+
+from __future__ import annotations
+
+import logging
+
+from holdfast.audit import UnusableError, audit, failures_in_words, subject_of
+from holdfast.audit.likeness import in_words
+from holdfast.config.settings import Settings
+from holdfast.errors import SettingsError
+from holdfast.policies import OwnPolicySettings
+
+logger = logging.getLogger(__name__)
+
+
+def audit_first(settings: Settings) -> None:
+    """Audit the policy if the settings ask for it; SettingsError if it fails, or a warning with audit=warn."""
+    agent = settings.policy.agent_word
+    ours = not isinstance(settings.policy, OwnPolicySettings) and not agent.endswith(".yaml")
+    if settings.audit == "off" or (settings.audit == "auto" and ours):
+        return
+    try:
+        report = audit(subject_of(settings), quick=True, seed=settings.seed)
+    except UnusableError as error:
+        message = f"audit: {agent} cannot be audited: {error}"
+        if settings.audit == "warn":
+            logger.warning(message)
+            return
+        raise SettingsError(f"{message}\nTo train it without an audit, use audit=off.") from error
+    if report.sound:
+        counts = report.counts()
+        not_run = f", {counts['not run']} could not run" if counts["not run"] else ""
+        passed = f"{counts['pass']} quick checks passed{not_run} in {report.seconds:.0f} s"
+        logger.info("audit: %s: %s; `holdfast audit` runs all of them", agent, passed)
+    elif settings.audit == "warn":
+        logger.warning("audit: %s", failures_in_words(report))
+    else:
+        failure, num_others = report.failures[0], len(report.failures) - 1
+        others = f" (and {num_others} more)" if num_others else ""
+        lines = [
+            f"audit: {agent} fails {failure.check.name}{others}: {failure.evidence}.",
+            failure.check.mend,
+            in_words(report.known_bugs),
+            "`holdfast audit` with the same settings explains more; audit=warn trains the policy anyway.",
+        ]
+        raise SettingsError("\n".join(line for line in lines if line))

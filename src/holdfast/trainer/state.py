@@ -1,0 +1,85 @@
+"""The state of a run, apart from its tensors: what facts.json of a checkpoint holds."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from holdfast.errors import CheckpointError
+
+Count = Annotated[int, Field(strict=True, ge=0, lt=2**64)]
+Size = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is, over all processes that worked on it."""
+
+    update: Count = 0
+    agent_steps: Count = 0
+    wall_s: Size = 0.0
+    worst_parity: Size = 0.0  # largest |log-ratio| of replay parity so far
+    episode_return: Annotated[float, Field(strict=True)] | None = None
+    resumed: Count = 0  # how many times
+    exact: Annotated[bool, Field(strict=True)] = True  # every resume so far continued bit for bit
+
+    def after(self, metrics: Mapping[str, Any], max_log_ratio: float) -> Progress:
+        """The progress after one more update."""
+        # JSON has no infinity; NaN is at least as bad as the largest number
+        parity = max_log_ratio if math.isfinite(max_log_ratio) else sys.float_info.max
+        return replace(
+            self,
+            update=metrics["update"],
+            agent_steps=metrics["agent_steps"],
+            wall_s=metrics["wall_s"],
+            worst_parity=max(self.worst_parity, parity),
+            episode_return=metrics["episode_return"],
+        )
+
+
+@dataclass(frozen=True)
+class GlobalRandomState:
+    """What the tensors of group rng do not hold: NumPy's position, has_gauss and gauss; Python's gauss_next."""
+
+    numpy: tuple[int, int, float]
+    python: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunState(Progress):
+    """Everything of a run between two updates that is not a tensor. Field names are those of the file format."""
+
+    episodes: Count  # finished so far
+    world_seed: Count
+    world_steps: Count
+    optimizer: dict[str, Any]
+    rng: GlobalRandomState
+    world: dict[str, Any]  # the WorldSpec the agent was built for
+    policy: dict[str, Any]  # its settings
+    agent: dict[str, Any]  # MettaAgent.facts()
+
+    @property
+    def progress(self) -> Progress:
+        return Progress(**{name: getattr(self, name) for name in Progress.__dataclass_fields__})
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> RunState:
+        """Validate facts.json; CheckpointError names the first field that is missing or wrong."""
+        try:
+            return _SCHEMA.validate_python(dict(facts))
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(map(str, first["loc"]))
+            wrong = "missing" if first["type"] == "missing" else repr(str(first["input"])[:80])
+            raise CheckpointError(f"{field} is {wrong} in facts.json") from None
+
+
+_SCHEMA = TypeAdapter(RunState)
