@@ -9,10 +9,12 @@ import torch
 import holdfast
 from holdfast.checkpoint import (
     CheckpointError,
+    best_first,
+    first_usable,
     list_checkpoints,
     load_checkpoint,
     move_checkpoint,
-    newest_checkpoint,
+    newest_first,
     save_checkpoint,
     verify_checkpoint,
 )
@@ -60,12 +62,11 @@ def test_order_is_by_number(tmp_path, save):
     for name in ("step-10", "step-9", "step-100"):
         save(tmp_path, name)
     assert [p.name for p in list_checkpoints(tmp_path)] == ["step-9", "step-10", "step-100"]
-    assert newest_checkpoint(tmp_path) == tmp_path / "step-100"
 
 
-def test_newest_skips_what_is_damaged_or_unfinished_and_says_so(tmp_path, save):
-    assert newest_checkpoint(tmp_path / "none") is None
-    assert newest_checkpoint(tmp_path) is None
+def test_damaged_and_unfinished_checkpoints_are_skipped_and_reported(tmp_path, save, caplog):
+    assert first_usable(newest_first(tmp_path / "none"), load_checkpoint) is None
+    assert first_usable(newest_first(tmp_path), load_checkpoint) is None
     old, new, newest = (save(tmp_path, name) for name in ("01", "02", "03"))
     shutil.copytree(new, tmp_path / ".04.partial")
     (tmp_path / "05").mkdir()
@@ -73,18 +74,41 @@ def test_newest_skips_what_is_damaged_or_unfinished_and_says_so(tmp_path, save):
     assert list_checkpoints(tmp_path) == [old, new, newest]
     (newest / "memory.safetensors").write_bytes(b"")
     (new / "rng.safetensors").unlink()
-    heard = []
-    assert newest_checkpoint(tmp_path, heard.append) == old
-    assert [str(e).split(":")[0] for e in heard] == [
+    path, checkpoint = first_usable(newest_first(tmp_path), load_checkpoint)
+    assert path == old
+    assert checkpoint.manifest == verify_checkpoint(old)
+    assert [message.split(":")[0] for message in caplog.messages] == [
         str(newest / "memory.safetensors"),
         str(new / "rng.safetensors"),
     ]
+    assert all(message.endswith("; checkpoint 01 is used instead") for message in caplog.messages)
+
+
+def test_if_no_checkpoint_can_be_used_every_reason_is_given(tmp_path, save, caplog):
+    for name in ("01", "02"):
+        (save(tmp_path, name) / "rng.safetensors").unlink()
+    with pytest.raises(CheckpointError) as caught:
+        first_usable(newest_first(tmp_path), load_checkpoint)
+    assert [line.split(":")[0] for line in str(caught.value).splitlines()[:2]] == [
+        str(tmp_path / "02" / "rng.safetensors"),
+        str(tmp_path / "01" / "rng.safetensors"),
+    ]
+    assert caplog.messages == []
+
+
+def test_the_best_checkpoint_has_the_highest_return_and_is_the_newest_of_equals(tmp_path, caplog):
+    for name, value in (("1", 0.5), ("2", 0.9), ("3", 0.9), ("4", None), ("5", 0.7), ("6", 1.0)):
+        save_checkpoint(tmp_path, name, {}, {"episode_return": value})
+    (tmp_path / "6" / "facts.json").unlink()
+    assert [path.name for path in best_first(tmp_path)] == ["3", "2", "5", "1"]
+    assert len(caplog.messages) == 1
+    assert "facts.json: missing" in caplog.messages[0]
 
 
 def test_an_existing_checkpoint_is_never_replaced(tmp_path, save):
     path = save(tmp_path)
     before = (path / "manifest.json").read_bytes()
-    with pytest.raises(CheckpointError, match="of this name exists"):
+    with pytest.raises(CheckpointError, match="with this name exists"):
         save_checkpoint(tmp_path, path.name, {}, {})
     assert (path / "manifest.json").read_bytes() == before
 
@@ -127,9 +151,9 @@ def test_what_a_kill_left_behind_is_removed(tmp_path, save):
 
 @pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "a\n", "x" * 201])
 def test_bad_names(tmp_path, name):
-    with pytest.raises(ValueError, match="cannot be named"):
+    with pytest.raises(ValueError, match="invalid"):
         save_checkpoint(tmp_path, name, {}, {})
-    with pytest.raises(ValueError, match="cannot be named"):
+    with pytest.raises(ValueError, match="invalid"):
         save_checkpoint(tmp_path, "a", {name: {}}, {})
     assert list(tmp_path.iterdir()) == []
 
@@ -140,7 +164,7 @@ def test_bad_names(tmp_path, name):
         ({"a": {"b": [1, float("nan")]}}, "a.b[1] is nan"),
         ({"a": {3: 1}}, "a has the key 3"),
         ({"a": torch.ones(2)}, "a is a Tensor"),
-        ({"a": "x" * 2**26}, "at most 67,108,864 are read"),
+        ({"a": "x" * 2**26}, "the limit is 67,108,864"),
     ],
 )
 def test_facts_that_would_not_come_back_are_refused_by_name(tmp_path, facts, reason):

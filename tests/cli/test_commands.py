@@ -185,9 +185,7 @@ def runs(tmp_path, monkeypatch):
 def evaluations(monkeypatch):
     calls = []
 
-    def evaluate_run(run_dir, episodes, greedy, seed, checkpoint, max_steps, env, py_agent, on_damaged, on_new_names):
-        assert callable(on_damaged)
-        assert callable(on_new_names)
+    def evaluate_run(run_dir, episodes, greedy, seed, checkpoint, max_steps, env, py_agent):
         elsewhere = [option for option in (env and env.corridor, py_agent) if option is not None]
         calls.append((run_dir, episodes, greedy, seed, checkpoint, max_steps, *elsewhere))
         facts = {
@@ -210,7 +208,7 @@ def test_evaluate_finds_a_run_by_name_or_path(name, evaluations, capsys):
     assert evaluations == [(Path("runs/first"), 20, True, 1_000_000, None, 100_000)]
     assert (
         capsys.readouterr().out
-        == "20 episodes of checkpoint 00000050 (greedy; --sample draws actions): return 0.5 +- 0.1, length 7\n"
+        == "20 episodes of checkpoint 00000050 (greedy; --sample samples actions): return 0.5 +- 0.1, length 7\n"
     )
 
 
@@ -233,7 +231,7 @@ def test_evaluate_elsewhere_and_with_code(evaluations):
     ("words", "part"),
     [
         (["trainer.lr=1"], "trainer.lr=1: to play in another world"),
-        (["env.corridor=6"], "env.corridor=6: to play in another world, name it"),
+        (["env.corridor=6"], "env.corridor=6: to play in another world"),
         (["env=memry"], "Did you mean memory?"),
         (["env=memory", "env.corridor=0"], "env.corridor=0"),
     ],
@@ -254,7 +252,7 @@ def test_evaluate_in_a_world_that_is_none(words, part, evaluations, capsys):
         ([".."], ["..: has no config.yaml"]),
         (["first", "--runs-dir", "elsewhere"], ["first: no such run", "no runs in elsewhere"]),
         (["a\nb"], ["no such run"]),
-        (["x" * 300], ["no folder has a name of 300 letters"]),
+        (["x" * 300], ["a folder name cannot have 300 characters"]),
     ],
 )
 @pytest.mark.usefixtures("runs")
@@ -303,7 +301,7 @@ def test_bench_prints_and_writes(measurements, capsys, tmp_path):
 
 def test_bench_looks_for_the_folder_before_it_measures(measurements, capsys, tmp_path):
     run("bench", "--json", str(tmp_path / "no" / "figures.json"), code=2)
-    assert "there is no folder" in capsys.readouterr().err
+    assert "existing folder" in capsys.readouterr().err
     assert measurements == []
 
 

@@ -11,7 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.checkpoint import load_checkpoint, newest_checkpoint
+from holdfast.checkpoint import load_checkpoint, newest_first
 from holdfast.config import load_settings
 from holdfast.rollout import Collector
 from holdfast.runs import read_metrics
@@ -49,9 +49,7 @@ MEMORY = [
 
 def state(run):
     """Return everything that must be equal at the end."""
-    newest = newest_checkpoint(run / "checkpoints")
-    assert newest is not None
-    saved = load_checkpoint(newest)
+    saved = load_checkpoint(newest_first(run / "checkpoints")[0])
     summary = json.loads((run / "summary.json").read_text())
     totals = {key: summary[key] for key in ("agent_steps", "episode_return_mean", "episodes", "exact")}
     return saved.tensors, figures(run), totals
@@ -141,17 +139,17 @@ def test_resume_is_exact_after_any_number_of_stops(whole_runs, tmp_path_factory,
     assert_same(resumed([*CARTPOLE, *OPTIONS[option]], folder, "cut", stops), whole_runs[option])
 
 
-def test_worlds_that_cannot_be_replayed_start_new_episodes(tmp_path, capsys):
+def test_worlds_that_cannot_be_replayed_start_new_episodes(tmp_path, caplog):
     words = [word for word in CARTPOLE if not word.startswith("env=")] + ["env=gymvec:CartPole-v1"]
     *_, figures = resumed(words, tmp_path, "cut", [(Collector, "collect", 3)])
-    messages = capsys.readouterr().err
+    messages = caplog.text
     assert "vector environment" in messages
     assert "new episodes" in messages
     assert figures["exact"] is False
     assert [row["update"] for row in read_metrics(tmp_path / "cut")] == [1, 2, 3, 4, 5]
 
 
-def test_a_resume_with_other_threads_is_not_exact(tmp_path, capsys):
+def test_a_resume_with_other_threads_is_not_exact(tmp_path, caplog):
     one, two = "trainer.threads=1", "trainer.threads=2"
     words = [*CARTPOLE, f"runs_dir={tmp_path}", "run=cut"]
     with pytest.MonkeyPatch.context() as patch:
@@ -159,5 +157,5 @@ def test_a_resume_with_other_threads_is_not_exact(tmp_path, capsys):
         with pytest.raises(Stopped):
             train(load_settings([*words, one]))
     train(load_settings([f"runs_dir={tmp_path}", "run=cut", two]))
-    assert re.search(r"trainer\.threads\W+1\D+2", capsys.readouterr().err)
+    assert re.search(r"trainer\.threads\W+1\D+2", caplog.text)
     assert json.loads((tmp_path / "cut" / "summary.json").read_text())["exact"] is False

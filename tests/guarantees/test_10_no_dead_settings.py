@@ -243,11 +243,11 @@ def test_policy_kwargs_reach_a_custom_class(tmp_path):
     assert small != wide
 
 
-def test_audit_runs_before_training(tmp_path, capsys):
+def test_audit_runs_before_training(tmp_path, caplog):
     run(GYM, tmp_path, "unaudited")
-    assert "audit" not in capsys.readouterr().err
+    assert "audit" not in caplog.text
     run([*GYM, "audit=on"], tmp_path, "audited")
-    assert "audit: py_agent=box" in capsys.readouterr().err
+    assert "audit: py_agent=box" in caplog.text
 
 
 def test_run_and_runs_dir_name_the_folder(tmp_path):
@@ -388,9 +388,9 @@ def test_progress_prints_lines_or_nothing(tmp_path, capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_debug_shapes_prints_shapes(tmp_path, capsys):
+def test_debug_shapes_prints_shapes(tmp_path, caplog):
     train(load_settings([*GYM, f"runs_dir={tmp_path}", "run=shapes", "progress=lines", "debug.shapes=true"]))
-    assert "start state 0" in capsys.readouterr().out
+    assert "start state 0" in caplog.text
 
 
 def test_debug_poison_fills_the_buffer():

@@ -85,7 +85,7 @@ def test_a_run_goes_on_says_so_each_time_and_saves_when_it_can(how: str, stopped
     assert len(told) == 2, done.stdout + done.stderr
     for line, name in zip(told, ("00000003", "00000004"), strict=True):
         assert f"{stopped / 'checkpoints' / name}: cannot be written: {REASONS[how]}" in line
-        assert "Training goes on; trainer.on_disk_error=stop would end it." in line
+        assert "Training continues; to stop it instead, use trainer.on_disk_error=stop." in line
         if how == "full":
             needs, has = line.split("needs ")[1].split(")")[0].split(", has ")
             assert float(needs.removesuffix(" MB")) >= 0.1

@@ -336,7 +336,7 @@ def test_a_run_goes_on_where_it_was_found(commands, place):
     place.settings(lambda tree: tree.update(runs_dir=str(place.marker.parent / "elsewhere")))
     done = commands("train", "run=victim", "trainer.total_timesteps=6656", cwd=place.marker.parent)
     assert done.code == 0, done.err
-    assert "goes on after 6,400 steps" in done.err
+    assert "resuming after 6,400 steps" in done.err
     assert not (place.marker.parent / "elsewhere").exists()
 
 

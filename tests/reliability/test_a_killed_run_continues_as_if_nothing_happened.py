@@ -55,10 +55,10 @@ def test_stopped_in_every_rollout_it_is_the_same_run(world: str, tmp_path: Path)
     assert facts["resumed"] == len(saved) - 1
 
 
-def test_a_run_stopped_before_its_first_update_leaves_its_name_free(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_run_stopped_before_its_first_update_leaves_its_name_free(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     run_stopped(CARTPOLE, tmp_path, "stopped", after=0)
     assert not (tmp_path / "stopped").exists()
-    assert "saved" not in capsys.readouterr().err.replace("nothing was saved", "")
+    assert "saved" not in caplog.text.replace("nothing was saved", "")
     assert digest(run(CARTPOLE, tmp_path, "stopped")) == digest(run(CARTPOLE, tmp_path, "untouched"))
 
 

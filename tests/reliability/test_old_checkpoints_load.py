@@ -44,13 +44,13 @@ def test_it_plays_as_it_did(run):
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
-def test_its_run_goes_on(run, tmp_path, capsys):
+def test_its_run_goes_on(run, tmp_path, caplog):
     shutil.copytree(run, tmp_path / run.name)
     before = read_metrics(run)
     batch = before[0]["agent_steps"]
     words = [f"run={run.name}", f"runs_dir={tmp_path}", f"trainer.total_timesteps={(len(before) + 3) * batch}"]
     result = train(load_settings(words))
-    assert f"goes on after {len(before) * batch:,} steps" in capsys.readouterr().err
+    assert f"resuming after {len(before) * batch:,} steps" in caplog.text
     rows = read_metrics(result.run)
     assert rows[: len(before)] == before
     assert [row["update"] for row in rows] == list(range(1, len(before) + 4))

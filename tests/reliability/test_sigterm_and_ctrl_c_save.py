@@ -51,7 +51,7 @@ def test_the_last_finished_update_is_saved(number: signal.Signals, code: int, wo
     updates = len(read_metrics(demo))
     [path] = list_checkpoints(demo / "checkpoints")
     assert load_checkpoint(path).facts["update"] == updates >= 3
-    assert f"The run is saved up to update {updates}; `holdfast train run=demo` goes on with it." in errors
+    assert f"The run is saved up to update {updates}; to resume it: holdfast train run=demo" in errors
     assert "Traceback" not in errors
     assert sorted(p.name for p in demo.iterdir()) == ["checkpoints", "config.yaml", "metrics.jsonl"]
     here = [*(w for w in LONG if not w.startswith("run=")), shorter(updates + 2)]

@@ -16,7 +16,7 @@ LONG = [*CARTPOLE, "trainer.total_timesteps=1e8", "trainer.keep.last=2", "run=de
 # The seconds of a processor that the command takes once Python and torch are loaded: those are ours, on a busy machine too.
 TIMED = """
 import sys, time
-import holdfast.trainer
+import holdfast.trainer.loop
 from holdfast.cli import main
 began = time.process_time()
 try:
@@ -36,7 +36,7 @@ def test_the_second_is_refused_and_after_a_kill_the_next_goes_on(tmp_path: Path)
         print(f"refused in {float(second.stdout):.3f} s")
         assert second.returncode == 2, second.stderr
         assert second.stderr == (
-            f"run=demo: runs/demo is in use by process {first.pid}.\nWait for it, end it, or choose another run=NAME.\n"
+            f"run=demo: runs/demo is in use by process {first.pid}.\nWait for it, stop it, or choose another run=NAME.\n"
         )
         assert float(second.stdout) < 2
         assert first.poll() is None
@@ -49,6 +49,6 @@ def test_the_second_is_refused_and_after_a_kill_the_next_goes_on(tmp_path: Path)
     with running(words, tmp_path) as third:
         _, errors = third.communicate(timeout=120)
         assert third.returncode == 0, errors
-    assert "run=demo: goes on after" in errors
+    assert "run=demo: resuming after" in errors
     assert len(read_metrics(demo)) == done + 2
     assert not (demo / "lock").exists()

@@ -12,7 +12,7 @@ import torch
 from holdfast.checkpoint import save_checkpoint
 from holdfast.config import load_run_settings, load_settings
 from holdfast.errors import HoldfastError, SettingsError
-from holdfast.runs import RunFolder, find_past, read_metrics
+from holdfast.runs import RunFolder, find_resumable, read_metrics
 from holdfast.runs.folder import size_of_metrics
 from holdfast.runs.lock import RunLock
 
@@ -73,7 +73,7 @@ def test_a_file_in_the_way(tmp_path):
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "demo").write_text("x")
     with pytest.raises(SettingsError, match="is a file"):
-        find_past(settings(tmp_path, "run=demo"))
+        find_resumable(settings(tmp_path, "run=demo"))
 
 
 @pytest.mark.parametrize("word", ["run=demo", "seed=1"])
@@ -259,7 +259,7 @@ def test_a_run_whose_metrics_are_gone_does_not_go_on(tmp_path):
     path = begun(tmp_path)
     for lines in ("", '{"update": 1}\n{"update": 3}\n'):
         (path / "metrics.jsonl").write_text(lines)
-        with pytest.raises(HoldfastError, match="lines of updates 1 to 3 are not all there"):
+        with pytest.raises(HoldfastError, match="some lines of updates 1 to 3 are missing"):
             reopened(tmp_path, 3)
         assert (path / "metrics.jsonl").read_text() == lines
     assert not (path / "lock").exists()
@@ -309,7 +309,7 @@ def test_a_run_that_another_process_has_gone_on_with_is_left_alone(tmp_path):
     seen = size_of_metrics(path)
     with reopened(tmp_path, 5) as run:
         run.log_metrics({"update": 6})
-    with pytest.raises(SettingsError, match="another process has gone on with it"):
+    with pytest.raises(SettingsError, match="another process has resumed it"):
         RunFolder.reopen(path, settings(tmp_path, "run=demo"), 5, seen)
     assert len(read_metrics(path)) == 6
 

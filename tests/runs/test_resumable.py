@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.config import load_run_settings, load_settings
 from holdfast.errors import SettingsError
-from holdfast.runs import RunFolder, find_past
+from holdfast.runs import RunFolder, find_resumable
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def demo(tmp_path):
 
 def refusal(words):
     with pytest.raises(SettingsError) as error:
-        find_past(load_settings(words))
+        find_resumable(load_settings(words))
     assert len(str(error.value).splitlines()) <= 3
     return str(error.value)
 
@@ -27,15 +27,15 @@ def test_a_run_goes_on_as_it_was_started(demo, tmp_path):
     settings = load_settings(demo)
     assert settings == load_run_settings(tmp_path / "demo" / "config.yaml")
     assert (settings.env.name, settings.seed, settings.trainer.lr) == ("collect", 3, 0.002)
-    past = find_past(settings)
-    assert past is not None
-    assert past.path == tmp_path / "demo"
-    assert past.changes == []
+    found = find_resumable(settings)
+    assert found is not None
+    assert found.path == tmp_path / "demo"
+    assert found.changes == []
 
 
 def test_nothing_to_go_on_with(tmp_path):
-    assert find_past(load_settings([f"runs_dir={tmp_path}", "run=new"])) is None
-    assert find_past(load_settings([f"runs_dir={tmp_path}"])) is None
+    assert find_resumable(load_settings([f"runs_dir={tmp_path}", "run=new"])) is None
+    assert find_resumable(load_settings([f"runs_dir={tmp_path}"])) is None
     assert "no run in" in refusal([f"runs_dir={tmp_path}", "run=new", "resume=must"])
     assert "Add run=NAME" in refusal([f"runs_dir={tmp_path}", "resume=must"])
 
@@ -48,7 +48,7 @@ def test_what_a_run_was_started_with_about_resuming_does_not_count(tmp_path):
     words = [f"runs_dir={tmp_path}", "run=demo"]
     with RunFolder.create(load_settings([*words, "resume=never"])) as run:
         run.log_metrics({"update": 1})
-    assert find_past(load_settings(words)) is not None
+    assert find_resumable(load_settings(words)) is not None
 
 
 def test_a_settings_file_may_say_never(demo, tmp_path):
@@ -79,13 +79,13 @@ def test_what_a_run_is_made_of_cannot_change(demo, word, said):
     ["progress=off", "trainer.num_workers=1", "trainer.checkpoint_interval=7", "trainer.keep.last=9", "audit=off"],
 )
 def test_what_does_not_touch_learning_changes_freely(demo, word):
-    assert find_past(load_settings([*demo, word])).changes == []
+    assert find_resumable(load_settings([*demo, word])).changes == []
 
 
 def test_what_changes_learning_is_said(demo):
-    past = find_past(load_settings([*demo, "trainer.lr=0.001", "trainer.total_timesteps=123"]))
-    assert "trainer.lr 0.002 -> 0.001" in past.changes
-    assert len(past.changes) == 2
+    found = find_resumable(load_settings([*demo, "trainer.lr=0.001", "trainer.total_timesteps=123"]))
+    assert "trainer.lr 0.002 -> 0.001" in found.changes
+    assert len(found.changes) == 2
 
 
 def test_a_settings_file_is_compared_too(demo):
@@ -95,7 +95,7 @@ def test_a_settings_file_is_compared_too(demo):
 
 def test_a_run_without_its_settings(demo, tmp_path):
     (tmp_path / "demo" / "config.yaml").unlink()
-    assert "without its config.yaml" in refusal(demo)
+    assert "has no config.yaml" in refusal(demo)
 
 
 def test_code_named_by_a_run_is_not_trusted(tmp_path):
@@ -107,4 +107,4 @@ def test_code_named_by_a_run_is_not_trusted(tmp_path):
         run.log_metrics({"update": 1})
     with pytest.raises(SettingsError, match="cannot name Python code"):
         load_settings(words)
-    assert find_past(load_settings([*words, own])) is not None
+    assert find_resumable(load_settings([*words, own])) is not None

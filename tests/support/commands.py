@@ -19,7 +19,7 @@ FORBIDDEN = ("pickle.find_class", "os.system", "subprocess.Popen", "os.exec", "o
 
 SERVER = """
 import json, os, signal, sys, tempfile, time, traceback
-import holdfast.audit.adapters, holdfast.cli.audit_command, holdfast.evaluate, holdfast.trainer
+import holdfast.audit.adapters, holdfast.cli.audit_command, holdfast.evaluate, holdfast.trainer.loop
 import holdfast.envs.gymnasium_world, holdfast.envs.mettagrid
 from holdfast.cli import main
 

@@ -64,11 +64,10 @@ def test_any_number_of_workers_is_the_same_masked_run(tmp_path):
     assert figures(here) != figures(run(tmp_path, "open", "env.action_mask=false"))
 
 
-def test_debug_shapes_lists_the_mask(tmp_path, capsys):
+def test_debug_shapes_lists_the_mask(tmp_path, caplog):
     run(tmp_path, "shapes", "debug.shapes=true", "progress=lines", "trainer.total_timesteps=64")
-    out = capsys.readouterr().out
-    assert "experience action_mask [R, S]: [16, 4, 6] bool" in out
-    assert "minibatch action_mask [T, M]: [8, 4, 6] bool" in out
+    assert "experience action_mask [R, S]: [16, 4, 6] bool" in caplog.text
+    assert "minibatch action_mask [T, M]: [8, 4, 6] bool" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path, 
         with pytest.raises(SettingsError) as error:
             refuse(given)
         first, second = str(error.value).splitlines()
-        assert first.startswith(f"{word} needs a package that is not here (")
+        assert first.startswith(f"{word} needs a package that is not installed (")
         assert packages[0] in first
         assert second == message
     assert list(tmp_path.iterdir()) == []

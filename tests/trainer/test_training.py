@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.checkpoint import load_checkpoint, newest_checkpoint
+from holdfast.checkpoint import load_checkpoint, newest_first
 from holdfast.config import load_run_settings, load_settings
 from holdfast.errors import HoldfastError, NonFiniteError, SettingsError
 from holdfast.evaluate import evaluate_run
@@ -26,7 +26,7 @@ SUMMARY = ("agent_steps", "wall_s", "sps", "episode_return_mean", "episodes", "p
 
 
 def weights(run: Path) -> dict:
-    return {k: v.numpy() for k, v in load_checkpoint(newest_checkpoint(run / "checkpoints")).tensors["policy"].items()}
+    return {k: v.numpy() for k, v in load_checkpoint(newest_first(run / "checkpoints")[0]).tensors["policy"].items()}
 
 
 def test_a_run_leaves_a_full_folder(tmp_path):
@@ -69,13 +69,13 @@ def test_a_run_does_not_depend_on_the_threads_it_finds(tmp_path):
     assert all(np.array_equal(first[name], second[name]) for name in first)
 
 
-def test_a_finished_run_is_left_as_it_is(tmp_path, capsys):
+def test_a_finished_run_is_left_as_it_is(tmp_path, caplog):
     words = [*SMALL, f"runs_dir={tmp_path}", "run=demo"]
     run = train(load_settings(words)).run
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     train(load_settings(words))
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
-    assert "a larger trainer.total_timesteps goes on" in capsys.readouterr().err
+    assert "already finished at 128 steps; raise trainer.total_timesteps" in caplog.text
 
 
 def test_a_finished_run_can_be_made_longer(tmp_path):
@@ -97,7 +97,7 @@ def test_a_finished_run_can_be_made_longer(tmp_path):
         (["env=gym:CartPole-v1", "py_agent=fast"], "py_agent"),
         (["env=gym:CartPole-v1", "env.hide=[9]"], "env.hide"),
         (["device=cuda:99"], "device"),
-        (["device=gpu"], r"device=gpu is not there: torch knows no such device"),
+        (["device=gpu"], r"device=gpu is not available: torch knows no such device"),
         (["env=gym:CartPole-v1", "policy.log_std=1"], "policy.log_std"),
         (["trainer.num_workers=9"], "trainer.num_workers"),
     ],

@@ -25,9 +25,11 @@ class StderrHandler(logging.Handler):
     """Print log messages to whatever sys.stderr is at that moment: the progress bars redirect it while they are shown."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        if sys.stderr is None:  # closed before Python started; print would use stdout
+            return
         try:
             print(self.format(record), file=sys.stderr, flush=True)
-        except Exception:  # as all handlers of the standard library: a failed message must not end the program
+        except Exception:  # a message that cannot be printed must not end the program
             self.handleError(record)
 
 

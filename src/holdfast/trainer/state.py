@@ -73,13 +73,14 @@ class RunState(Progress):
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> RunState:
         """Validate facts.json; CheckpointError names the first field that is missing or wrong."""
+        if missing := cls.__dataclass_fields__.keys() - facts.keys():  # the defaults are for new runs only
+            raise CheckpointError(f"{min(missing)} is missing in facts.json")
         try:
             return _SCHEMA.validate_python(dict(facts))
         except ValidationError as error:
             first = error.errors()[0]
             field = ".".join(map(str, first["loc"]))
-            wrong = "missing" if first["type"] == "missing" else repr(str(first["input"])[:80])
-            raise CheckpointError(f"{field} is {wrong} in facts.json") from None
+            raise CheckpointError(f"{field} is {str(first['input'])[:80]!r} in facts.json") from None
 
 
 _SCHEMA = TypeAdapter(RunState)
