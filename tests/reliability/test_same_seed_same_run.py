@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from holdfast.checkpoint import load_checkpoint, newest_checkpoint
+from holdfast.checkpoint import load_checkpoint, newest_first
 from holdfast.config import load_settings
 from holdfast.trainer import train
 from support.commands import holdfast_process
@@ -45,9 +45,7 @@ def test_fresh_processes_agree(trained):
 
 def test_another_seed_differs_in_every_weight_and_every_update(trained):
     here, other = trained("here", "seed=5"), trained("other", "seed=6")
-    weights, others = (
-        load_checkpoint(newest_checkpoint(run / "checkpoints")).tensors["policy"] for run in (here, other)
-    )
+    weights, others = (load_checkpoint(newest_first(run / "checkpoints")[0]).tensors["policy"] for run in (here, other))
     assert len(weights) > 4
     same = [name for name, weight in weights.items() if torch.equal(weight, others[name])]
     assert same == ["norm.count"]  # of observations: as many in both
