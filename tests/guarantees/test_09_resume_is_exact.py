@@ -143,7 +143,7 @@ def test_worlds_that_cannot_be_replayed_start_new_episodes(tmp_path, caplog):
     words = [word for word in CARTPOLE if not word.startswith("env=")] + ["env=gymvec:CartPole-v1"]
     *_, figures = resumed(words, tmp_path, "cut", [(Collector, "collect", 3)])
     messages = caplog.text
-    assert "vector environment" in messages
+    assert "gymvec:CartPole-v1: all environments share one random generator" in messages
     assert "new episodes" in messages
     assert figures["exact"] is False
     assert [row["update"] for row in read_metrics(tmp_path / "cut")] == [1, 2, 3, 4, 5]
