@@ -1,5 +1,7 @@
 """The parts of mettagrid that games use. Importing this module imports mettagrid, without its change of logging."""
 
+# ruff: noqa: F401  (imported for the games)
+
 import logging
 
 from holdfast.errors import SettingsError
@@ -43,38 +45,3 @@ except ImportError as error:
 finally:  # mettagrid adds a handler to the root logger and sets its level to INFO
     _root.handlers[:] = _handlers
     _root.setLevel(_level)
-
-__all__ = [
-    "ActionsConfig",
-    "AgentConfig",
-    "AnyFilter",
-    "AnyGridObjectConfig",
-    "ChangeVibeActionConfig",
-    "EventConfig",
-    "GameConfig",
-    "GlobalObsConfig",
-    "GridObjectConfig",
-    "Handler",
-    "InventoryConfig",
-    "MettaGrid",
-    "MettaGridConfig",
-    "MoveActionConfig",
-    "NoopActionConfig",
-    "ObsConfig",
-    "PolicyEnvInterface",
-    "ResourceLimitsConfig",
-    "Vibe",
-    "WallConfig",
-    "actorHas",
-    "changeTargetVibe",
-    "convert_to_cpp_game_config",
-    "dtype_actions",
-    "inventoryReward",
-    "isNot",
-    "once",
-    "query",
-    "targetHas",
-    "typeTag",
-    "updateActor",
-    "withdraw",
-]
