@@ -17,7 +17,7 @@ def start(words: "list[str]") -> None:
 
 
 def start_in_venv(words: "list[str]") -> None:
-    """Become the project's own interpreter, if there is one and this is not it."""
+    """Restart in the project's .venv, if there is one and this is another interpreter."""
     venv = Path(__file__).resolve().parent.parent / ".venv"
     python = venv / "bin" / "python"
     if python.exists() and Path(sys.prefix).resolve() != venv.resolve():
