@@ -22,7 +22,7 @@ def error_as_json(message: str) -> str:
 
 
 class StderrHandler(logging.Handler):
-    """Print log messages to whatever sys.stderr is at that moment: the progress bars redirect it while they are shown."""
+    """Print log messages to the current sys.stderr, which the progress bars replace while they are shown."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if sys.stderr is None:  # closed before Python started; print would use stdout
