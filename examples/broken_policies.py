@@ -6,8 +6,6 @@ holdfast train py_agent=examples/broken_policies.py:NoResets settings=quickstart
 Acting is T=1 and learning is T=horizon of the same `unroll`, so a bug in learning alone has to ask for T > 1.
 """
 
-from dataclasses import replace
-
 import torch
 
 from holdfast.policies.plain.fast import Fast
@@ -22,8 +20,8 @@ class NoResets(Fast):
     caught_by = "reset_inside"
     seen = "PufferLib 3.0 and 4.0"
 
-    def unroll(self, td, first, start):
-        return super().unroll(td, torch.zeros_like(first), start)
+    def unroll(self, inputs, first, start):
+        return super().unroll(inputs, torch.zeros_like(first), start)
 
 
 class LearningRunsThrough(Fast):
@@ -32,10 +30,10 @@ class LearningRunsThrough(Fast):
     caught_by = "steps_equal_a_sequence_across_ends"
     seen = "Metta since November 2025"
 
-    def unroll(self, td, first, start):
+    def unroll(self, inputs, first, start):
         opening = torch.zeros_like(first)
         opening[0] = first[0]
-        return super().unroll(td, opening, start)
+        return super().unroll(inputs, opening, start)
 
 
 class ResetsLate(Fast):
@@ -44,9 +42,9 @@ class ResetsLate(Fast):
     caught_by = "first_observations_are_remembered"
     seen = "rl_games #362, CleanRL's pqn with envpool"
 
-    def unroll(self, td, first, start):
+    def unroll(self, inputs, first, start):
         late = torch.cat([torch.zeros_like(first[:1]), first[:-1]])
-        params, values, final = super().unroll(td, late, start)
+        params, values, final = super().unroll(inputs, late, start)
         return params, values, tuple(leaf * ~first[-1][:, None] for leaf in final)
 
 
@@ -57,9 +55,9 @@ class StepByStep(Fast):
         """The state [layers, B, hidden] that a step starts from, blank where first [B] is set."""
         return tuple(leaf * ~first[:, None] for leaf in state)
 
-    def unroll(self, td, first, start):
+    def unroll(self, inputs, first, start):
         T, B = first.shape
-        x = self.encode_observations(td[keys.OBS].flatten(0, 1)).unflatten(0, (T, B))
+        x = self.encode_observations(inputs[keys.OBS].flatten(0, 1)).unflatten(0, (T, B))
         steps, state, never = [], start, torch.zeros_like(first[:1])
         for t in range(T):
             y, state = self.core(x[t : t + 1], self.between(state, first[t]), never)
@@ -100,9 +98,8 @@ class ForgetsWhileActing(Fast):
     caught_by = "memory_is_used"
     seen = "SB3 predict, torchrl #1406"
 
-    def _open_flat(self, td, B, T):
-        call = super()._open_flat(td, B, T)
-        return call if call.slots is None else replace(call, start=self.initial_state(B))
+    def act(self, inputs, state):
+        return super().act(inputs, self.initial_state(inputs[keys.DONES].shape[1]))
 
 
 class ZeroStarts(Fast):
@@ -111,8 +108,8 @@ class ZeroStarts(Fast):
     caught_by = "the_start_state_is_used"
     seen = "tianshou #486"
 
-    def unroll(self, td, first, start):
-        return super().unroll(td, first, self.initial_state(first.shape[1]) if len(first) > 1 else start)
+    def unroll(self, inputs, first, start):
+        return super().unroll(inputs, first, self.initial_state(first.shape[1]) if len(first) > 1 else start)
 
 
 class StartsOneStepLate(Fast):
@@ -121,10 +118,10 @@ class StartsOneStepLate(Fast):
     caught_by = "the_start_state_is_the_right_one"
     seen = "ml-agents #4941"
 
-    def unroll(self, td, first, start):
+    def unroll(self, inputs, first, start):
         if len(first) > 1:
-            _, _, start = super().unroll(td[:1], first[:1], start)
-        return super().unroll(td, first, start)
+            _, _, start = super().unroll({key: x[:1] for key, x in inputs.items()}, first[:1], start)
+        return super().unroll(inputs, first, start)
 
 
 class MixesTimeAndSlots(Fast):
@@ -133,9 +130,10 @@ class MixesTimeAndSlots(Fast):
     caught_by = "steps_equal_a_sequence"
     seen = "cleanrl #83, recurrent-ppo-truncated-bptt"
 
-    def unroll(self, td, first, start):
+    def unroll(self, inputs, first, start):
         T, B = first.shape
-        return super().unroll(td.reshape(B, T).transpose(0, 1), first, start)
+        mixed = {key: x.reshape(B, T, *x.shape[2:]).transpose(0, 1) for key, x in inputs.items()}
+        return super().unroll(mixed, first, start)
 
 
 class DetachesEveryStep(StepByStep):
@@ -154,9 +152,10 @@ class LookingAdvances(Fast):
     caught_by = "looking_leaves_memory_alone"
     seen = "rsl_rl #130, #206"
 
-    def _close(self, call, final):
-        looked = call.slots is None and call.T == 1
-        super()._close(replace(call, slots=torch.arange(call.B)) if looked else call, final)
+    def predict_values(self, inputs, state):
+        _, values, final = self.unroll(inputs, self.episode_starts(inputs), state)
+        self.memory.write(torch.arange(values.shape[1]), final)
+        return values
 
 
 # ------------------------------------------------------------------------------------------------------- slots
@@ -168,10 +167,10 @@ class ReshapesLayers(Fast):
     caught_by = "layers_are_in_place"
     seen = "sb3-contrib #111"
 
-    def unroll(self, td, first, start):
+    def unroll(self, inputs, first, start):
         if len(first) > 1:
             start = tuple(leaf.transpose(0, 1).reshape(leaf.shape) for leaf in start)
-        return super().unroll(td, first, start)
+        return super().unroll(inputs, first, start)
 
 
 class CentresByTheBatch(Fast):

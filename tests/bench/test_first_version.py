@@ -5,9 +5,8 @@ import torch
 from holdfast.bench.first_version import FirstVersionFast
 from holdfast.envs import ArenaEnv, describe
 from holdfast.policies import Fast
-from holdfast.rollout import score
 from holdfast.spec import keys
-from support.policies import random_actions, random_arrivals
+from support.policies import random_actions, random_arrivals, score
 
 
 def test_the_first_version_computes_the_same():

@@ -66,7 +66,7 @@ def test_a_run_is_played_in_another_world(run: Path, caplog: pytest.LogCaptureFi
     away = evaluate_run(run, episodes=2, env=longer)
     assert away.length_mean > 10
     assert caplog.records == [], "all our games have the same names"
-    with pytest.raises(SettingsError, match="cannot live in gym:CartPole-v1"):
+    with pytest.raises(SettingsError, match="cannot run in gym:CartPole-v1"):
         evaluate_run(run, env=load_settings(["env=gym:CartPole-v1"]).env)
 
 

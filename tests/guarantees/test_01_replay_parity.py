@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.ppo import Experience
-from holdfast.rollout import Collector, score
+from holdfast.rollout import Collector
 from holdfast.spec import keys
-from support.policies import EVERY_POLICY_AND_CELL, make
+from support.policies import EVERY_POLICY_AND_CELL, make, score
 from support.worlds import ScriptedWorld
 
 LIMIT = 1e-5
@@ -35,7 +35,7 @@ def collect(policy, num_slots, horizon, segments, rollouts, end_rate=0.2, seed=0
 def worst_difference(policy, experience, ids):
     batch = experience.segments(ids)
     with torch.enable_grad():  # learning's kernels, not acting's
-        scored = score(policy, batch.arrivals, batch.start_state, batch.actions)
+        scored = score(policy, batch.inputs, batch.start_state, batch.actions)
     log_prob = (scored[keys.LOG_PROB] - batch.log_prob).abs().max()
     value = (scored[keys.VALUES] - batch.values).abs().max()
     return float(log_prob.detach()), float(value.detach())
@@ -90,5 +90,5 @@ def test_parity_detects_a_wrong_start_state(wrong):
         "other slot": (h.roll(1, 1), c.roll(1, 1)),
         "half": (torch.zeros_like(h), c),
     }[wrong]
-    scored = score(policy, batch.arrivals, start, batch.actions)
+    scored = score(policy, batch.inputs, start, batch.actions)
     assert float((scored[keys.LOG_PROB] - batch.log_prob).abs().max().detach()) > 100 * LIMIT

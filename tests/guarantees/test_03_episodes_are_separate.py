@@ -5,8 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.policies.policy import read_state
-from holdfast.rollout import score
+from holdfast.policies.tensordict_api import read_state
 from holdfast.spec import keys
 from support.policies import (
     EVERY_POLICY_AND_CELL,
@@ -14,6 +13,7 @@ from support.policies import (
     random_actions,
     random_arrivals,
     random_state,
+    score,
     step_td,
 )
 

@@ -5,7 +5,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.rollout import score
 from holdfast.spec import keys
 from support.policies import (
     EVERY_POLICY_AND_CELL,
@@ -13,6 +12,7 @@ from support.policies import (
     random_actions,
     random_arrivals,
     random_state,
+    score,
     step_td,
 )
 

@@ -3,7 +3,6 @@
 Every number written encodes its slot and its time step, so a test can tell where each number of a segment came from.
 """
 
-import random
 from dataclasses import dataclass
 
 import torch
@@ -61,40 +60,33 @@ def arrived(codes: Tensor) -> dict[str, Tensor]:
 
 
 def state_before(codes: Tensor) -> tuple[Tensor, ...]:
-    """Return leaves [2, n, 3] and [1, n, 2]; every layer and unit differs, so that swapped axes are detected."""
+    """Leaves [2, n, 3] and [1, n, 2]; layers and units differ, so that mixing axes shows."""
     h = codes.float().reshape(1, -1, 1) + torch.tensor([0.25, 0.5]).reshape(2, 1, 1) + torch.arange(3) / 16
     return h, codes.float().reshape(1, -1, 1) - torch.arange(2) / 4
 
 
-def collect(experience: Experience, start: int, groups: list[Tensor], rng: random.Random) -> None:
-    """Write one rollout whose row 0 is time step `start`; groups of slots advance independently."""
-    R = experience.num_rows
-    row_of = [0] * len(groups)
-    while pending := [g for g, t in enumerate(row_of) if t < R]:
-        g = rng.choice(pending)
-        t, slots = row_of[g], groups[g]
+def collect(experience: Experience, start: int) -> None:
+    """One rollout whose row 0 is time step `start`."""
+    slots = torch.arange(experience.num_slots)
+    for t in range(experience.num_rows):
         codes = slots * STEPS + start + t
         if t in experience.state_rows:
-            experience.write_state(t, state_before(codes), slots)
-        experience.write_action(t, codes, codes.float() + 0.5, codes.float() + 0.25, slots)
-        experience.write_arrival(t + 1, arrived(codes + 1), slots, valid=codes % 3 != 0)
-        row_of[g] += 1
+            experience.write_state(t, state_before(codes))
+        experience.write_action(t, codes, codes.float() + 0.5, codes.float() + 0.25)
+        experience.write_inputs(t + 1, arrived(codes + 1), valid=codes % 3 != 0)
     experience.write_bootstrap(torch.zeros(experience.num_slots))
 
 
-def rollouts(shape: Shape, num_rollouts: int, seed: int):
+def rollouts(shape: Shape, num_rollouts: int):
     """Yield the buffer after each rollout, with the time step of its row 0."""
-    rng = random.Random(seed)
     experience = make(shape)
     for n in range(num_rollouts):
         start = n * shape.num_rows
         if n == 0:
-            experience.write_arrival(0, arrived(torch.arange(shape.num_slots) * STEPS))
+            experience.write_inputs(0, arrived(torch.arange(shape.num_slots) * STEPS))
         else:
             experience.carry_over()
-        order = torch.tensor(rng.sample(range(shape.num_slots), shape.num_slots))
-        groups = list(order.split(rng.randint(1, shape.num_slots)))
-        collect(experience, start, groups, rng)
+        collect(experience, start)
         yield experience, start
 
 
@@ -102,12 +94,14 @@ def rollouts(shape: Shape, num_rollouts: int, seed: int):
 @given(shapes, st.integers(1, 30), st.integers(1, 3), st.integers(0, 10_000))
 def test_minibatches_are_whole_segments_and_an_epoch_is_every_step_once(shape, size, num_rollouts, seed):
     generator = torch.Generator().manual_seed(seed)
-    for experience, start in rollouts(shape, num_rollouts, seed):
+    for experience, start in rollouts(shape, num_rollouts):
+        codes = experience.whole().actions.float()
+        experience.advantages, experience.returns = codes - 0.25, codes - 0.75
         for _epoch in range(2):
             seen = []
             for ids in segment_minibatches(experience.num_segments, size, generator):
                 batch = experience.segments(ids)
-                codes = batch.arrivals[keys.OBS][..., 0]
+                codes = batch.inputs[keys.OBS][..., 0]
                 assert codes.shape == (shape.horizon, len(ids))
                 slots, times = codes // STEPS, codes % STEPS
                 assert (slots == slots[0]).all(), "a segment mixes slots"
@@ -115,12 +109,14 @@ def test_minibatches_are_whole_segments_and_an_epoch_is_every_step_once(shape, s
                 assert ((times[0] - start) % shape.horizon == 0).all()
 
                 for key, column in arrived(codes.flatten()).items():
-                    assert torch.equal(batch.arrivals[key].flatten(0, 1), column), key
+                    assert torch.equal(batch.inputs[key].flatten(0, 1), column), key
                 assert torch.equal(batch.first, (codes % 5 == 0) | (codes % 7 == 0))
                 assert torch.equal(batch.actions, codes)
                 assert torch.equal(batch.log_prob, codes.float() + 0.5)
                 assert torch.equal(batch.values, codes.float() + 0.25)
                 assert torch.equal(batch.valid, codes % 3 != 0)
+                assert torch.equal(batch.advantages, codes.float() - 0.25)
+                assert torch.equal(batch.returns, codes.float() - 0.75)
                 for leaf, expected in zip(batch.start_state, state_before(codes[0]), strict=True):
                     assert torch.equal(leaf, expected), "wrong start state"
                 seen += codes.flatten().tolist()
@@ -131,12 +127,12 @@ def test_minibatches_are_whole_segments_and_an_epoch_is_every_step_once(shape, s
 @settings(deadline=None, max_examples=60)
 @given(shapes, st.integers(1, 3), st.integers(0, 10_000))
 def test_burn_in_is_the_steps_before_the_segment_with_their_stored_state(shape, num_rollouts, seed):
-    for experience, start in rollouts(shape, num_rollouts, seed):
+    for experience, start in rollouts(shape, num_rollouts):
         ids = torch.randperm(experience.num_segments, generator=torch.Generator().manual_seed(seed))
-        begins = experience.segments(ids).arrivals[keys.OBS][0, :, 0]
+        begins = experience.segments(ids).inputs[keys.OBS][0, :, 0]
         warmed = torch.zeros(len(ids), dtype=torch.long)
         for group in experience.burn_in(ids):
-            codes = group.arrivals[keys.OBS][..., 0]
+            codes = group.inputs[keys.OBS][..., 0]
             steps = len(codes)
             assert torch.equal(codes[-1] + 1, begins[group.positions])
             assert torch.equal(codes, codes[0] + torch.arange(steps).unsqueeze(1))
@@ -148,12 +144,12 @@ def test_burn_in_is_the_steps_before_the_segment_with_their_stored_state(shape, 
 
 
 @settings(deadline=None, max_examples=30)
-@given(shapes, st.integers(1, 3), st.integers(0, 10_000))
-def test_the_whole_rollout_is_every_slot_from_row_0(shape, num_rollouts, seed):
-    for experience, start in rollouts(shape, num_rollouts, seed):
+@given(shapes, st.integers(1, 3))
+def test_the_whole_rollout_is_every_slot_from_row_0(shape, num_rollouts):
+    for experience, start in rollouts(shape, num_rollouts):
         whole = experience.whole()
         codes = torch.arange(shape.num_slots) * STEPS + start + torch.arange(shape.num_rows).unsqueeze(1)
-        assert torch.equal(whole.arrivals[keys.OBS][..., 0], codes)
+        assert torch.equal(whole.inputs[keys.OBS][..., 0], codes)
         assert torch.equal(whole.actions, codes)
         assert torch.equal(whole.values, codes.float() + 0.25)
         for leaf, expected in zip(whole.start_state, state_before(codes[0]), strict=True):

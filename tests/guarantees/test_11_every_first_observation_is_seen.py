@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.ppo import Experience
-from holdfast.rollout import Collector, value_of
+from holdfast.rollout import Collector
 from holdfast.spec import keys
-from support.policies import make
+from support.policies import make, value_of
 from support.worlds import ScriptedWorld
 
 
@@ -38,11 +38,8 @@ def test_the_policy_acts_on_every_observation_except_final_ones(core, num_slots,
     policy = make("box", core)
     collector, experience, world = collector_for(policy, num_slots, horizon, end_rate)
     seen = []
-    forward = policy.forward
-    policy.forward = lambda td, state=None, action=None: (  # type: ignore[method-assign]
-        seen.append(td[keys.OBS].clone()) if state is None else None,
-        forward(td, state, action),
-    )[1]
+    act = policy.act
+    policy.act = lambda inputs, state: seen.append(inputs[keys.OBS][0].clone()) or act(inputs, state)  # type: ignore[method-assign]
     collector.start(seed)
     collector.collect()
     rows = experience.num_rows
@@ -61,7 +58,7 @@ def test_truncation_bootstraps_with_the_memory_of_the_truncated_episode(core, nu
     collector.start(seed)
     collector.collect()
     whole, outcomes = experience.whole(), experience.outcomes()
-    arrivals = {k: x.clone() for k, x in whole.arrivals.items()}
+    arrivals = {k: x.clone() for k, x in whole.inputs.items()}
     checked = 0
     for (step, slot), final in world.finals.items():
         if outcomes["dones"][step, slot] or not outcomes["truncateds"][step, slot]:

@@ -6,9 +6,17 @@ import torch
 from holdfast.envs import GymEnv, describe
 from holdfast.evaluate import evaluate
 from holdfast.policies import BoxPolicy
-from holdfast.rollout import score, state_after, value_of
 from holdfast.spec import keys
-from support.policies import EVERY_POLICY_AND_CELL, make, random_actions, random_arrivals, step_td
+from support.policies import (
+    EVERY_POLICY_AND_CELL,
+    make,
+    random_actions,
+    random_arrivals,
+    score,
+    state_after,
+    step_td,
+    value_of,
+)
 
 
 @pytest.mark.parametrize(("name", "core"), EVERY_POLICY_AND_CELL)

@@ -13,8 +13,8 @@ PARAMS = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
 def test_categorical():
     ours, theirs = distribution_for(DiscreteActions(("a", "b", "c", "d"))), d.Categorical(logits=PARAMS)
     actions = torch.tensor([0, 1, 2, 3, 1])
-    torch.testing.assert_close(ours.log_prob(PARAMS, actions), theirs.log_prob(actions))
-    torch.testing.assert_close(ours.entropy(PARAMS), theirs.entropy())
+    torch.testing.assert_close(ours.score(PARAMS, actions)[0], theirs.log_prob(actions))
+    torch.testing.assert_close(ours.score(PARAMS, actions)[1], theirs.entropy())
     torch.testing.assert_close(ours.full_log_probs(PARAMS), theirs.logits)
 
 
@@ -23,17 +23,17 @@ def test_multi_categorical():
     parts = [d.Categorical(logits=PARAMS[:, :1]), d.Categorical(logits=PARAMS[:, 1:])]
     actions = torch.tensor([[0, 0], [0, 1], [0, 2], [0, 0], [0, 1]])
     torch.testing.assert_close(
-        ours.log_prob(PARAMS, actions), sum(p.log_prob(actions[:, i]) for i, p in enumerate(parts))
+        ours.score(PARAMS, actions)[0], sum(p.log_prob(actions[:, i]) for i, p in enumerate(parts))
     )
-    torch.testing.assert_close(ours.entropy(PARAMS), sum(p.entropy() for p in parts))
+    torch.testing.assert_close(ours.score(PARAMS, actions)[1], sum(p.entropy() for p in parts))
 
 
 def test_gaussian():
     ours = distribution_for(BoxActions((-1.0, -1.0), (1.0, 1.0)))
     theirs = d.Independent(d.Normal(PARAMS[:, :2], PARAMS[:, 2:].exp()), 1)
     actions = torch.randn(5, 2)
-    torch.testing.assert_close(ours.log_prob(PARAMS, actions), theirs.log_prob(actions))
-    torch.testing.assert_close(ours.entropy(PARAMS), theirs.entropy())
+    torch.testing.assert_close(ours.score(PARAMS, actions)[0], theirs.log_prob(actions))
+    torch.testing.assert_close(ours.score(PARAMS, actions)[1], theirs.entropy())
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,11 @@ def test_samples_follow_the_distribution(actions):
     ours = distribution_for(actions)
     params = PARAMS[:1].expand(20_000, -1)
     how = Sampling(generator=torch.Generator().manual_seed(1))
-    drawn = ours.sample(params, how)
+    drawn, log_prob = ours.draw(params, how)
+    scored, entropy = ours.score(params, drawn)
+    assert torch.equal(log_prob, scored)
     # The mean of -log p over samples is the entropy.
-    assert float(-ours.log_prob(params, drawn).mean()) == pytest.approx(float(ours.entropy(PARAMS[:1])), rel=0.03)
+    assert float(-log_prob.mean()) == pytest.approx(float(entropy[0]), rel=0.03)
     if isinstance(actions, DiscreteActions):
         shares = torch.bincount(drawn, minlength=4) / len(drawn)
         torch.testing.assert_close(shares, PARAMS[0].softmax(-1), rtol=0.1, atol=0.01)
@@ -60,6 +62,6 @@ def test_greedy_takes_the_mode_and_draws_nothing():
     generator = torch.Generator().manual_seed(1)
     before = generator.get_state()
     how = Sampling(greedy=True, generator=generator)
-    assert torch.equal(distribution_for(DiscreteActions(("a", "b", "c", "d"))).sample(PARAMS, how), PARAMS.argmax(-1))
-    assert torch.equal(distribution_for(BoxActions((0.0, 0.0), (1.0, 1.0))).sample(PARAMS, how), PARAMS[:, :2])
+    assert torch.equal(distribution_for(DiscreteActions(("a", "b", "c", "d"))).draw(PARAMS, how)[0], PARAMS.argmax(-1))
+    assert torch.equal(distribution_for(BoxActions((0.0, 0.0), (1.0, 1.0))).draw(PARAMS, how)[0], PARAMS[:, :2])
     assert torch.equal(generator.get_state(), before)

@@ -180,7 +180,7 @@ def test_weights_of_another_agent_are_refused():
 
 def test_worlds_that_are_refused():
     agent = make_agent("py_agent=fast")
-    with pytest.raises(SettingsError, match="cannot live in vector"):
+    with pytest.raises(SettingsError, match="cannot run in vector"):
         agent.initialize_to_world(VECTOR)
     with pytest.raises(SettingsError, match="no action this policy knows: it has swim, fly"):
         agent.initialize_to_world(replace(TOKENS, actions=DiscreteActions(("swim", "fly"))), learn=False)

@@ -6,7 +6,6 @@ from tensordict import TensorDict
 
 from holdfast.errors import SettingsError
 from holdfast.policies import BoxPolicy, Fast
-from holdfast.rollout import score
 from holdfast.spec import BoxObs, ObsPart, TokenObs, WorldSpec, keys
 from support.policies import (
     EVERY_POLICY,
@@ -20,6 +19,7 @@ from support.policies import (
     random_actions,
     random_arrivals,
     random_state,
+    score,
     step_td,
 )
 

@@ -85,7 +85,7 @@ def test_a_gradient_that_is_not_finite_is_not_applied(value: float, tmp_path: Pa
 def test_too_many_in_a_row_stop_the_run_with_every_minibatch_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """From the second of update 2 on: one in update 2, and the third in a row is one too many in update 3."""
     spoil_gradients(monkeypatch, range(3, 100), float("nan"))
-    with pytest.raises(HoldfastError, match="not finite 3 times in a row"):
+    with pytest.raises(HoldfastError, match="non-finite gradient 3 times in a row"):
         run([*CARTPOLE, "trainer.skipped_updates=2", "trainer.checkpoint_interval=0"], tmp_path, "demo")
     [path] = list_checkpoints(tmp_path / "demo" / "checkpoints")
     saved = load_checkpoint(path)

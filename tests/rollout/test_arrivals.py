@@ -8,10 +8,10 @@ from holdfast.config.settings import TrainerSettings
 from holdfast.errors import HoldfastError
 from holdfast.policies import BoxPolicy
 from holdfast.ppo import Experience
-from holdfast.rollout import Collector, check_experience_spec, score, value_of
+from holdfast.rollout import Collector, check_experience_spec
 from holdfast.spec import keys
 from holdfast.trainer.learner import Learner
-from support.policies import MASKED, VECTOR, make
+from support.policies import MASKED, VECTOR, make, score
 from support.worlds import ScriptedWorld
 
 
@@ -43,7 +43,7 @@ def test_each_row_stores_the_mask_its_action_was_sampled_with(name):
         R = experience.num_rows
         shown = [torch.from_numpy(mask) for mask in world.masks[rollout * R : (rollout + 1) * R]]
         whole = experience.whole()
-        masks = whole.arrivals[keys.ACTION_MASK]
+        masks = whole.inputs[keys.ACTION_MASK]
         assert masks.dtype == torch.bool
         assert torch.equal(masks, torch.stack(shown))
         chosen = whole.actions.reshape(R, 4, -1)
@@ -57,7 +57,7 @@ def test_parity_detects_a_wrong_mask(wrong):
     collector, experience, _, _ = set_up(policy)
     collector.collect()
     whole = experience.whole()
-    right = whole.arrivals[keys.ACTION_MASK]
+    right = whole.inputs[keys.ACTION_MASK]
     mask = {
         "all legal": torch.ones_like(right),
         "one step late": right.roll(1, 0),
@@ -65,7 +65,7 @@ def test_parity_detects_a_wrong_mask(wrong):
     }[wrong]
 
     def worst(mask):
-        scored = score(policy, {**whole.arrivals, keys.ACTION_MASK: mask}, whole.start_state, whole.actions)
+        scored = score(policy, {**whole.inputs, keys.ACTION_MASK: mask}, whole.start_state, whole.actions)
         return float((scored[keys.LOG_PROB] - whole.log_prob).abs().max().detach())
 
     assert worst(right) <= 1e-5
@@ -75,10 +75,10 @@ def test_parity_detects_a_wrong_mask(wrong):
 class ReadsMasks(BoxPolicy):
     """Its value encodes the mask it was given."""
 
-    def unroll(self, td, first, start):
-        params, values, final = super().unroll(td, first, start)
+    def unroll(self, inputs, first, start):
+        params, values, final = super().unroll(inputs, first, start)
         weights = 2.0 ** torch.arange(self.spec.mask_size)
-        return params, (td[keys.ACTION_MASK].float() * weights).sum(-1) + 0 * values, final
+        return params, (inputs[keys.ACTION_MASK].float() * weights).sum(-1) + 0 * values, final
 
 
 def test_a_truncated_episode_bootstraps_with_the_mask_of_its_last_observation():
@@ -102,7 +102,7 @@ def test_a_truncated_episode_bootstraps_with_the_mask_of_its_last_observation():
     assert len(expected) > 3
     assert {place: float(values[place[0] - 1, place[1]]) for place in expected} == expected
     bootstrap = experience.outcomes()["values"][-1]
-    last = value_of(policy, experience.arrival(experience.num_rows), policy.memory.read(torch.arange(4)))
+    last = policy.predict_values(experience.inputs(experience.num_rows), policy.memory.read(torch.arange(4)))[0]
     assert torch.equal(bootstrap, last)
     weights = 2.0 ** torch.arange(7)
     assert torch.equal(bootstrap, (torch.from_numpy(world.masks[-1]).float() * weights).sum(-1))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import cycle
 
 import torch
-from tensordict import TensorDict
+from tensordict import TensorDict, TensorDictBase
 
 from holdfast.config import registry
 from holdfast.policies import GRID_AGENTS, BoxPolicy, ComponentPolicy, Policy
 from holdfast.policies.registry import read_graph
+from holdfast.recurrence import State
 from holdfast.spec import (
     BoxActions,
     BoxObs,
@@ -162,3 +164,27 @@ def step_td(arrivals: dict[str, torch.Tensor], t: int, slots: torch.Tensor | Non
     if slots is not None:
         columns[keys.SLOT_IDS] = slots
     return TensorDict(columns, batch_size=[len(columns[keys.DONES])])
+
+
+def score(policy: Policy, inputs: Mapping[str, torch.Tensor], start: State, actions: torch.Tensor) -> TensorDictBase:
+    """Log-prob, entropy, values [T, M] and the final state of given actions, by both interfaces, which must agree exactly."""
+    T, M = actions.shape[:2]
+    td = TensorDict({key: x.transpose(0, 1) for key, x in inputs.items()}, batch_size=[M, T])
+    out = policy(td, state=start, action=actions.transpose(0, 1)).transpose(0, 1)
+    scored = policy.score(inputs, start, actions)
+    for key, tensor in ((keys.LOG_PROB, scored.log_prob), (keys.ENTROPY, scored.entropy), (keys.VALUES, scored.values)):
+        assert torch.equal(out[key], tensor), key
+    for i, leaf in enumerate(scored.state):
+        assert torch.equal(out[f"{keys.FINAL_STATE}{i}"][0], leaf.transpose(0, 1))
+    return out
+
+
+def value_of(policy: Policy, inputs: Mapping[str, torch.Tensor], state: State) -> torch.Tensor:
+    """Values [B] of inputs [B, ...]."""
+    return policy.predict_values({key: x[None] for key, x in inputs.items()}, state)[0]
+
+
+def state_after(policy: Policy, inputs: Mapping[str, torch.Tensor], start: State, actions: torch.Tensor) -> State:
+    """State after replaying inputs [T, M, ...]."""
+    with torch.no_grad():
+        return policy.score(inputs, start, actions).state

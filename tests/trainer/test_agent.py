@@ -61,7 +61,7 @@ class CutsAreNoEnds(MyPolicy):
 @pytest.mark.parametrize(
     ("text", "name", "part"),
     [
-        (TOO_NARROW, "TooNarrow", "gives 1 numbers to choose actions by, and gym:CartPole-v1 needs 2"),
+        (TOO_NARROW, "TooNarrow", "outputs 1 action scores, but gym:CartPole-v1 needs 2"),
         (CUTS_ARE_NO_ENDS, "CutsAreNoEnds", "fails reset_on_truncated"),
     ],
 )
@@ -81,8 +81,8 @@ from examples_custom import MyPolicy
 import torch
 
 class Forgetful(MyPolicy):
-    def unroll(self, td, first, start):
-        return super().unroll(td, first, tuple(torch.zeros_like(leaf) for leaf in start))
+    def unroll(self, inputs, first, start):
+        return super().unroll(inputs, first, tuple(torch.zeros_like(leaf) for leaf in start))
 """
 
 
@@ -91,8 +91,8 @@ from examples_custom import MyPolicy
 import torch
 
 class NeverResets(MyPolicy):
-    def unroll(self, td, first, start):
-        return super().unroll(td, torch.zeros_like(first), start)
+    def unroll(self, inputs, first, start):
+        return super().unroll(inputs, torch.zeros_like(first), start)
 """
 
 

@@ -2,16 +2,16 @@
 
 import pytest
 import torch
+from torch import nn
 
 from holdfast.config import plan_batches
 from holdfast.config.settings import Schedule, Schedules, TrainerSettings
 from holdfast.errors import HoldfastError
 from holdfast.ppo import Experience
-from holdfast.rollout import Collector, score
+from holdfast.rollout import Collector
 from holdfast.spec import keys
-from holdfast.trainer import learner as learner_module
 from holdfast.trainer.learner import Learner
-from support.policies import VECTOR, make
+from support.policies import VECTOR, make, score
 from support.worlds import ScriptedWorld
 
 
@@ -64,10 +64,10 @@ def test_refreshed_start_states_are_those_of_the_new_weights(core):
             p.mul_(1.2)
     learner._refresh_start_states(experience)
     whole = experience.whole()
-    expected = score(policy, whole.arrivals, whole.start_state, whole.actions)[keys.VALUES]
+    expected = score(policy, whole.inputs, whole.start_state, whole.actions)[keys.VALUES]
     for k in range(3):
         batch = experience.segments(torch.arange(3 * k, 3 * k + 3))
-        values = score(policy, batch.arrivals, batch.start_state, batch.actions)[keys.VALUES]
+        values = score(policy, batch.inputs, batch.start_state, batch.actions)[keys.VALUES]
         torch.testing.assert_close(values, expected[6 * k : 6 * k + 6], rtol=1e-4, atol=1e-5)
 
 
@@ -119,7 +119,7 @@ def test_a_gradient_that_is_not_finite_moves_nothing_and_stops_the_run_when_it_s
     learner._on_skipped = lambda loss, tensors: skipped.append((loss, tensors))
     before = [p.detach().clone() for p in policy.parameters()]
     experience.outcomes()["values"].fill_(torch.nan)
-    with pytest.raises(HoldfastError, match="not finite 3 times in a row"):
+    with pytest.raises(HoldfastError, match="non-finite gradient 3 times in a row"):
         learner.update(experience, 0.0)
     assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
     assert len(skipped) == 3
@@ -161,7 +161,15 @@ def test_weight_clip_and_l2_init_hold_weights():
 def test_target_kl_stops_the_epochs(monkeypatch):
     _, experience, learner, _ = set_up(lr=0.1, update_epochs=50, target_kl=0.01)
     calls = []
-    original = learner_module.score
-    monkeypatch.setattr(learner_module, "score", lambda *a: calls.append(1) or original(*a))
+    original = learner.policy.score
+    monkeypatch.setattr(learner.policy, "score", lambda *a: calls.append(1) or original(*a))
     learner.update(experience, 0.0)
     assert len(calls) < 50 * 3
+
+
+def test_parameters_without_a_gradient_are_named():
+    policy, experience, learner, _ = set_up()
+    assert learner.update(experience, 0.0).without_gradient == ()
+    policy.unused = nn.Linear(3, 3)
+    learner = Learner(policy, learner.settings, learner.plan, torch.Generator())
+    assert learner.update(experience, 0.0).without_gradient == ("unused.bias", "unused.weight")

@@ -52,4 +52,4 @@ def random_actions(spec: WorldSpec, n: int, info: dict[str, Any], generator: tor
     params = torch.zeros(n, distribution.num_params)
     if spec.mask_size:
         params = only_legal(params, torch.from_numpy(np.asarray(info[keys.ACTION_MASK])))
-    return distribution.sample(params, Sampling(generator=generator)).numpy()
+    return distribution.draw(params, Sampling(generator=generator))[0].numpy()

@@ -13,7 +13,6 @@ from holdfast.bench.timing import time_in_turns
 from holdfast.config import load_settings
 from holdfast.envs import ArenaEnv, make_world
 from holdfast.policies import GRID_AGENTS, Fast, Policy, make_policy
-from holdfast.rollout import score
 from holdfast.spec import WorldSpec, keys
 
 
@@ -55,20 +54,15 @@ def learn(policy: Policy, arrivals: dict[str, Tensor]) -> None:
     """Run forward and backward over the minibatch."""
     T, M = arrivals[keys.DONES].shape
     policy.zero_grad(set_to_none=True)
-    out = score(policy, arrivals, policy.initial_state(M), torch.zeros(T, M, dtype=torch.long))
-    (out[keys.LOG_PROB].mean() + out[keys.VALUES].mean() + out[keys.ENTROPY].mean()).backward()
+    scored = policy.score(arrivals, policy.initial_state(M), torch.zeros(T, M, dtype=torch.long))
+    (scored.log_prob.mean() + scored.values.mean() + scored.entropy.mean()).backward()
 
 
 @torch.no_grad()
 def act(policy: Policy, arrivals: dict[str, Tensor]) -> None:
     """Run one step of every slot."""
     M = arrivals[keys.DONES].shape[1]
-    score(
-        policy,
-        {key: x[:1] for key, x in arrivals.items()},
-        policy.initial_state(M),
-        torch.zeros(1, M, dtype=torch.long),
-    )
+    policy.act({key: x[:1] for key, x in arrivals.items()}, policy.initial_state(M))
 
 
 def arena_arrivals(T: int, M: int) -> tuple[dict[str, Tensor], WorldSpec]:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import TensorDict
 
 from holdfast.checkpoint import best_first, first_usable, list_checkpoints, load_checkpoint, newest_first
 from holdfast.config import load_run_settings
@@ -19,10 +18,10 @@ from holdfast.config.settings import EnvSection, Settings
 from holdfast.envs import describe, make_world
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.policies import MettaAgent, OwnPolicySettings, Policy, Sampling
-from holdfast.rollout import Episode, EpisodeTracker, arrivals, first_arrivals
+from holdfast.rollout import Episode, EpisodeTracker, first_inputs, step_inputs
 from holdfast.runs.files import as_checkpoint_error
 from holdfast.runs.folder import CHECKPOINTS, CONFIG
-from holdfast.spec import WorldSpec, keys
+from holdfast.spec import WorldSpec
 
 logger = logging.getLogger(__name__)
 MAX_ENVS = 256
@@ -129,7 +128,7 @@ def evaluate(
             counts = np.zeros(world.num_slots, np.int64)
             began = np.zeros(world.num_slots, np.int64)  # step at which each slot's episode began
             tracker = EpisodeTracker(world.num_slots)
-            arrived = first_arrivals(*world.reset(seed=seed))
+            inputs, state = first_inputs(*world.reset(seed=seed)), policy.initial_state(world.num_slots)
             for step in itertools.count():
                 if counts.min() >= per_slot:
                     break
@@ -139,10 +138,10 @@ def evaluate(
                         f"{env.name}: the episode of slot {endless.argmax()} has not ended after {max_steps:,} steps.\n"
                         "Give the world a time limit, or allow longer episodes with --max-steps."
                     )
-                td = TensorDict({k: torch.from_numpy(x) for k, x in arrived.items()}, batch_size=[world.num_slots])
-                actions = policy(td)[keys.ACTIONS].numpy()
-                obs, rewards, terminated, truncated, info = world.step(actions)
-                arrived = arrivals(obs, rewards, terminated, truncated, info)
+                acted = policy.act({key: torch.from_numpy(x)[None] for key, x in inputs.items()}, state)
+                state = acted.state
+                obs, rewards, terminated, truncated, info = world.step(acted.actions[0].numpy())
+                inputs = step_inputs(obs, rewards, terminated, truncated, info)
                 for episode in tracker.step(rewards, terminated | truncated, info["valid"]):
                     if counts[episode.slot] < per_slot:
                         finished.append(episode)

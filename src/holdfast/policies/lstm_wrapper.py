@@ -1,4 +1,4 @@
-"""LSTMWrapper: write `encode_observations` and `decode_actions`, and nothing about memory."""
+"""LSTMWrapper: a policy from `encode_observations` and `decode_actions`; memory is handled here."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from tensordict import TensorDictBase
 from torch import Tensor
 
 from holdfast.errors import SettingsError
-from holdfast.policies.policy import Call, Policy, with_state
-from holdfast.recurrence import State, make_core
+from holdfast.policies.policy import Policy
+from holdfast.policies.tensordict_api import Call, Inputs, open_call, with_state
+from holdfast.recurrence import Core, State, make_core
 from holdfast.spec import WorldSpec, keys
 
 
 class LSTMWrapper(Policy):
     """A policy around one recurrent core.
 
-    Two ways to subclass it. Normally: implement `encode_observations` and `decode_actions`; the forward template of
-    `Policy` does the rest. By hand: override `forward` and use `_manage_lstm_state`, `self.lstm` and
-    `_store_lstm_state` in that order; resets inside a sequence, detaching and slots are taken care of there too.
+    Two ways to subclass it. Usually: implement `encode_observations` and `decode_actions`, nothing else. Or override
+    `forward` and call `_manage_lstm_state`, `self.lstm` and `_store_lstm_state` in that order; they handle slots, resets
+    inside a sequence and detaching.
+
+    core: "lstm", "gru", "mingru", "none", or a Core of your own.
     """
 
     def __init__(
@@ -28,68 +31,68 @@ class LSTMWrapper(Policy):
         input_size: int = 128,
         hidden_size: int = 128,
         num_layers: int = 2,
-        core: str = "lstm",
+        core: str | Core = "lstm",
         memory_scope: str = "episode",
     ):
         super().__init__(spec, memory_scope)
-        self.core = make_core(core, input_size, hidden_size, num_layers)
+        self.core = core if isinstance(core, Core) else make_core(core, input_size, hidden_size, num_layers)
         self._managed: Call | None = None
         self._pure_final: State | None = None
 
     def __call__(self, td: TensorDictBase, state: State | None = None, action: Tensor | None = None) -> TensorDictBase:
-        self._managed = self._pure_final = None  # whatever a call that raised has left
+        self._managed = self._pure_final = None  # left over if the last call raised
         out = super().__call__(td, state, action)
         final, self._pure_final = self._pure_final, None
         return out if final is None else with_state(out, final, keys.FINAL_STATE)
 
     def compile_around_recurrence(self) -> None:
-        """torch.compile what comes before and after the core; the core's kernel is already fused."""
+        """torch.compile encoder and heads; the core's kernel is already fused."""
         self.encode_observations = torch.compile(self.encode_observations)
         self.decode_actions = torch.compile(self.decode_actions)
 
     @abstractmethod
     def encode_observations(self, observations: Tensor) -> Tensor:
-        """Observations [N, ...] -> features [N, input_size]. Rows must not look at each other."""
-        raise self._unwritten("encode_observations")
+        """Observations [N, ...] -> features [N, input_size]. Rows must not depend on each other."""
+        raise self._not_implemented("encode_observations")
 
     @abstractmethod
     def decode_actions(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Core output [N, hidden_size] -> distribution params [N, P] and values [N]."""
-        raise self._unwritten("decode_actions")
+        raise self._not_implemented("decode_actions")
 
     @property
     def state_shapes(self) -> tuple[tuple[int, int], ...]:
         return self.core.state_shapes
 
-    def unroll(self, td: TensorDictBase, first: Tensor, start: State) -> tuple[Tensor, Tensor, State]:
+    def unroll(self, inputs: Inputs, first: Tensor, start: State) -> tuple[Tensor, Tensor, State]:
         T, B = first.shape
-        x = self.encode_observations(td[keys.OBS].flatten(0, 1))
+        x = self.encode_observations(inputs[keys.OBS].flatten(0, 1))
         y, final = self.core(x.unflatten(0, (T, B)), start, first)
         decoded = self.decode_actions(y.flatten(0, 1))
         if not isinstance(decoded, tuple | list) or len(decoded) != 2:
-            given = f"{len(decoded)} things" if isinstance(decoded, tuple | list) else f"one {type(decoded).__name__}"
+            given = f"{len(decoded)} values" if isinstance(decoded, tuple | list) else f"a {type(decoded).__name__}"
             raise SettingsError(
-                f"{type(self).__name__}.decode_actions has to return (scores, values), and returned {given}."
+                f"{type(self).__name__}.decode_actions must return (scores, values), but returned {given}."
             )
         params, values = decoded
         return params.unflatten(0, (T, B)), values.reshape(T, B), final
 
-    # --------------------------------------------------------------------------- for a forward written by hand
+    # --------------------------------------------------------------------------- for a forward of your own
 
     @torch.compiler.disable
     def _manage_lstm_state(
         self, td: TensorDictBase, B: int, TT: int, device: torch.device
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Start state (h, c), each [layers, B, hidden], and the slots to store it under (None: a pure call).
+        """Start state h and c, each [layers, B, hidden], and the slots to store it for (None: memory is not involved).
 
-        td is [B], [B, TT] or flattened to [B * TT]. The next call of `self.lstm` resets where the td says so.
+        td is [B], [B, TT] or flattened to [B * TT]. The next call of `self.lstm` resets at its episode starts.
         """
-        call = self._managed = self._open_flat(td, B, TT)
+        call = self._managed = open_call(self, td, B, TT)
         h, c = (leaf.to(device) for leaf in call.start)
         return h, c, call.slots
 
     def lstm(self, hidden: Tensor, lstm_state: tuple[Tensor, Tensor]) -> tuple[Tensor, State]:
-        """Run the core over hidden [TT, B, input_size], as nn.LSTM would, with the resets of the managed call."""
+        """Run the core over hidden [TT, B, input_size] like nn.LSTM, with resets at episode starts."""
         call, self._managed = self._managed, None
         if call is None or hidden.shape[:2] != call.first.shape:
             expected = "call _manage_lstm_state first" if call is None else f"expected {[*call.first.shape]}"
@@ -98,7 +101,7 @@ class LSTMWrapper(Policy):
 
     @torch.compiler.disable
     def _store_lstm_state(self, lstm_h: Tensor, lstm_c: Tensor, env_id: Tensor | None) -> None:
-        """Keep the state, without its graph, for these slots. A pure call (env_id None) only hands it back."""
+        """Store the state, detached, for these slots; with env_id None only return it to the caller of the policy."""
         if env_id is None:
             self._pure_final = (lstm_h, lstm_c)
         else:

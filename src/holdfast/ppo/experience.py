@@ -1,8 +1,8 @@
-"""One rollout of every slot, time-major, and the whole segments learning takes from it.
+"""One rollout of every slot, time-major, and the whole segments that learning takes from it.
 
 Row t holds observation t and what arrived with it: rewards, dones and truncateds of the transition t-1 -> t.
-The outcome of action t is therefore at row t+1, and the last row of one rollout is row 0 of the next.
-A column is a slot and stays that slot's: however slots are grouped while acting, no segment can mix two.
+The outcome of action t is therefore in row t+1, and the last row of one rollout is row 0 of the next.
+A column belongs to one slot for the whole run, so no segment can mix two slots.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.ppo.clock import RolloutClock, Slots
 from holdfast.ppo.segments import BurnIn, Segments, state_rows
 from holdfast.recurrence.core import State
 from holdfast.spec import keys
@@ -31,8 +30,8 @@ ALWAYS_STORED: Spec = {
 class Experience:
     """Tensors [R + 1, S, ...] with R = segments_per_slot x horizon, allocated once and written row by row.
 
-    spec: shape behind the slot axis and dtype of `env_obs`, `actions` and every other key the policy wants to
-    keep as it arrived; rewards, dones and truncateds are always kept.
+    spec: shape (without the slot axis) and dtype of `env_obs`, `actions` and every other input the policy wants stored;
+    rewards, dones and truncateds are always stored.
     state_shapes: (layers, hidden) of each state leaf. Segment k of slot s has the id k x S + s.
     """
 
@@ -61,8 +60,6 @@ class Experience:
         self.device = torch.device(device)
         self.poison = poison
         self.state_rows = state_rows(horizon, segments_per_slot, burn_in)
-        state_order = self.state_rows if state_shapes else {}
-        self._clock = RolloutClock(num_slots, self.num_rows, state_order)
         starts = [k * horizon for k in range(segments_per_slot)]
         self._state_of_segment = torch.tensor([self.state_rows[row] for row in starts], device=self.device)
         self._state_of_burn_in = torch.tensor(
@@ -73,125 +70,135 @@ class Experience:
             torch_dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
             return torch.zeros((rows, num_slots, *shape), dtype=torch_dtype, device=self.device)
 
-        arriving = {**spec, **ALWAYS_STORED}
-        self._actions = zeros(R, *arriving.pop(keys.ACTIONS))
-        self._arrivals = {key: zeros(R + 1, *shape_dtype) for key, shape_dtype in arriving.items()}
+        inputs = {**spec, **ALWAYS_STORED}
+        self._actions = zeros(R, *inputs.pop(keys.ACTIONS))
+        self._inputs = {key: zeros(R + 1, *shape_dtype) for key, shape_dtype in inputs.items()}
         self._log_prob = zeros(R)
         self._values = zeros(R + 1)
         self._valid = zeros(R, dtype=torch.bool)
         self._final_values = zeros(R)
+        self.advantages, self.returns = zeros(R), zeros(R)
         self._states = tuple(
             torch.zeros((len(self.state_rows), layers, num_slots, hidden), device=self.device)
             for layers, hidden in state_shapes
         )
-        self._blank()
+        self._begin()
 
     # -------------------------------------------------------------------------------------------- collecting
 
-    def arrival(self, t: int, slots: Slots = slice(None)) -> dict[str, Tensor]:
-        """What arrived at row t, [n, ...] per key; views of the buffer where slots is a slice."""
-        return {key: column[t][slots] for key, column in self._arrivals.items()}
+    def inputs(self, t: int) -> dict[str, Tensor]:
+        """Row t as a policy takes it, [1, S, ...] per key; views of the buffer."""
+        return {key: column[t : t + 1] for key, column in self._inputs.items()}
 
     @torch.no_grad()
-    def write_arrival(
-        self, t: int, arrived: Mapping[str, Column], slots: Slots = slice(None), valid: Column | None = None
-    ) -> None:
-        """Row t of these slots: observation t and the outcome of action t-1. valid [n]: false where junk."""
-        self._clock.arrive(t, slots)
-        if missing := self._arrivals.keys() - arrived.keys():
-            raise KeyError(f"row {t} arrived without {sorted(missing)}, which the experience spec asks for")
-        for key, column in self._arrivals.items():
-            _write(column[t], slots, arrived[key], key)
+    def write_inputs(self, t: int, inputs: Mapping[str, Column], valid: Column | None = None) -> None:
+        """Row t: observation t and the outcome of action t-1. valid [S]: false where that transition is junk."""
+        if self._inputs_written != t or self._actions_written != t:
+            raise self._out_of_order(f"inputs of row {t}")
+        if t > self.num_rows:
+            raise RuntimeError(f"row {t} is past the last row {self.num_rows}: call carry_over first")
+        if missing := self._inputs.keys() - inputs.keys():
+            raise KeyError(f"row {t} lacks {sorted(missing)}, which the experience spec asks for")
+        for key, column in self._inputs.items():
+            _write(column[t], inputs[key], key)
         if t > 0:
-            self._valid[t - 1][slots] = True
-            if valid is not None:
-                _write(self._valid[t - 1], slots, valid, "valid")
+            if valid is None:
+                self._valid[t - 1] = True
+            else:
+                _write(self._valid[t - 1], valid, "valid")
+        self._inputs_written = t + 1
 
     @torch.no_grad()
-    def write_state(self, t: int, state: State, slots: Slots = slice(None)) -> None:
-        """The memory before observation t, leaves [layers, n, hidden]; for the rows in `state_rows` only."""
-        self._clock.keep_state(t, slots)
+    def write_state(self, t: int, state: State) -> None:
+        """State before observation t, leaves [layers, S, hidden]; only for rows in `state_rows`."""
+        if t not in self.state_rows:
+            raise RuntimeError(f"row {t} stores no state; rows that do: {list(self.state_rows)}")
+        if self._states_written != self.state_rows[t]:
+            raise self._out_of_order(f"state of row {t}")
         for store, leaf in zip(self._states, state, strict=True):
-            _write(store[self.state_rows[t]].transpose(0, 1), slots, leaf.transpose(0, 1), "start state")
+            _write(store[self.state_rows[t]], leaf, "state")
+        self._states_written += 1
 
     @torch.no_grad()
-    def write_action(
-        self, t: int, actions: Column, log_prob: Tensor, values: Tensor, slots: Slots = slice(None)
-    ) -> None:
-        """What the policy did on observation t: actions [n, ...], log_prob [n], values [n]."""
-        self._clock.act(t, slots)
-        _write(self._actions[t], slots, actions, keys.ACTIONS)
-        _write(self._log_prob[t], slots, log_prob, keys.LOG_PROB)
-        _write(self._values[t], slots, values, keys.VALUES)
+    def write_action(self, t: int, actions: Column, log_prob: Tensor, values: Tensor) -> None:
+        """What the policy did on observation t: actions [S, ...], log_prob [S], values [S]."""
+        needs_state = bool(self._states) and t in self.state_rows and self._states_written <= self.state_rows[t]
+        if self._inputs_written != t + 1 or self._actions_written != t or needs_state:
+            raise self._out_of_order(f"action of row {t}")
+        if t >= self.num_rows:
+            raise RuntimeError(f"action {t} is past the last acting row {self.num_rows - 1}: its outcome has no row")
+        _write(self._actions[t], actions, keys.ACTIONS)
+        _write(self._log_prob[t], log_prob, keys.LOG_PROB)
+        _write(self._values[t], values, keys.VALUES)
+        self._actions_written = t + 1
 
     @torch.no_grad()
-    def write_final_values(self, t: int, values: Tensor, slots: Slots) -> None:
-        """V(final observation) [n] of episodes whose truncation arrived at row t.
+    def write_final_values(self, t: int, values: Tensor, slots: Tensor) -> None:
+        """V(final observation) [n] of the slots [n] whose truncation arrived in row t.
 
         A truncation without one gives NaN advantages, so it cannot be forgotten.
         """
-        self._clock.require_outcome(t, slots, "final values")
-        _write(self._final_values[t - 1], slots, values, "final_values")
+        self._require_outcome(t, "final values")
+        _require_like(values, self._final_values[t - 1][slots], "final values")
+        self._final_values[t - 1, slots] = values
 
     @torch.no_grad()
     def write_bootstrap(self, values: Tensor) -> None:
         """V [S] of the last row's observations; completes the rollout."""
-        self._clock.finish()
-        _write(self._values[-1], slice(None), values, keys.VALUES)
+        if self.complete or self._inputs_written != self.num_rows + 1:
+            raise self._out_of_order("bootstrap values")
+        _write(self._values[-1], values, keys.VALUES)
+        self.complete = True
 
     @torch.no_grad()
-    def drop_episode(self, t: int, slots: Slots) -> None:
-        """Junk is every step of the episode that ended on arriving at row t: its world was lost."""
-        self._clock.require_outcome(t, slots, "a dropped episode")
-        dones, truncateds = (self._arrivals[key][1:t][:, slots] for key in (keys.DONES, keys.TRUNCATEDS))
+    def drop_episode(self, t: int, slots: Tensor) -> None:
+        """Mark all steps of the episode that ended at row t as junk in these slots [n]: its environment failed."""
+        self._require_outcome(t, "a dropped episode")
+        dones, truncateds = (self._inputs[key][1:t][:, slots] for key in (keys.DONES, keys.TRUNCATEDS))
         valid = self._valid[:t][:, slots].clone()
-        valid[:-1] &= (dones | truncateds).flip(0).cumsum(0).flip(0) > 0  # an earlier episode's
+        valid[:-1] &= (dones | truncateds).flip(0).cumsum(0).flip(0) > 0  # steps of an earlier episode stay
         valid[-1] = False
         self._valid[:t][:, slots] = valid
 
     @torch.no_grad()
     def carry_over(self) -> None:
         """Begin the next rollout: its row 0 is the last row of this one."""
-        self._clock.require_complete("carry over to the next rollout")
-        last = {key: column[-1].clone() for key, column in self._arrivals.items()}
-        self._blank()
-        self._clock.restart()
-        self.write_arrival(0, last)
-
-    @property
-    def complete(self) -> bool:
-        """Every row of every slot is written, the bootstrap values too."""
-        return self._clock.complete
+        self._require_complete("carry over to the next rollout")
+        last = {key: column[-1].clone() for key, column in self._inputs.items()}
+        self._begin()
+        self.write_inputs(0, last)
 
     # ---------------------------------------------------------------------------------------------- learning
 
     def outcomes(self) -> dict[str, Tensor]:
         """The tensors `gae` and `vtrace` take, under the names of their arguments; views of the buffer."""
-        self._clock.require_complete("compute advantages")
+        self._require_complete("compute advantages")
         return {
-            "rewards": self._arrivals[keys.REWARDS],
+            "rewards": self._inputs[keys.REWARDS],
             "values": self._values,
-            "dones": self._arrivals[keys.DONES],
-            "truncateds": self._arrivals[keys.TRUNCATEDS],
+            "dones": self._inputs[keys.DONES],
+            "truncateds": self._inputs[keys.TRUNCATEDS],
             "final_values": self._final_values,
             "valid": self._valid,
         }
 
     def segments(self, ids: Tensor) -> Segments:
-        """The minibatch [T, M, ...] of segments `ids` [M], with the memory each was lived with.
+        """The minibatch [T, M, ...] of segments `ids` [M], with the state each began with.
 
-        A copy: what is to last goes through `write_back` or `replace_start_states`.
+        A copy: to change the rollout use `write_back` or `replace_start_states`.
         """
-        self._clock.require_complete("sample segments")
+        self._require_complete("sample segments")
         k, slots = self._split(ids)
-        flat = self._flat_rows(k * self.horizon, slots, self.horizon)
+        index = self._index(k * self.horizon, slots, self.horizon)
         return Segments(
-            arrivals={key: _take(column, flat) for key, column in self._arrivals.items()},
-            start_state=self._start_state(self._state_of_segment[k], slots),
-            actions=_take(self._actions, flat),
-            log_prob=_take(self._log_prob, flat),
-            values=_take(self._values, flat),
-            valid=_take(self._valid, flat),
+            {key: _take(column, index) for key, column in self._inputs.items()},
+            self._state_at(self._state_of_segment[k], slots),
+            _take(self._actions, index),
+            _take(self._log_prob, index),
+            _take(self._values, index),
+            _take(self._valid, index),
+            _take(self.advantages, index),
+            _take(self.returns, index),
         )
 
     def burn_in(self, ids: Tensor) -> list[BurnIn]:
@@ -200,7 +207,7 @@ class Experience:
         Segments that open the rollout have none and start from their stored state. The others make one group,
         several only if burn-in exceeds the horizon.
         """
-        self._clock.require_complete("replay burn-in steps")
+        self._require_complete("replay burn-in steps")
         k, slots = self._split(ids)
         steps = (k * self.horizon).clamp(max=self.burn_in_steps)
         groups = []
@@ -209,80 +216,85 @@ class Experience:
                 continue
             positions = (steps == length).nonzero().squeeze(1)
             group_k, group_slots = k[positions], slots[positions]
-            flat = self._flat_rows(group_k * self.horizon - length, group_slots, length)
-            arrivals = {key: _take(column, flat) for key, column in self._arrivals.items()}
-            start_state = self._start_state(self._state_of_burn_in[group_k], group_slots)
-            groups.append(BurnIn(arrivals, start_state, positions))
+            index = self._index(group_k * self.horizon - length, group_slots, length)
+            inputs = {key: _take(column, index) for key, column in self._inputs.items()}
+            start_state = self._state_at(self._state_of_burn_in[group_k], group_slots)
+            groups.append(BurnIn(inputs, start_state, positions))
         return groups
 
     def whole(self) -> Segments:
-        """The rollout as one piece: T = R, M = S, views of the buffer, with the memory before row 0."""
-        self._clock.require_complete("read the rollout")
+        """The rollout in one piece: T = R, M = S, views of the buffer, with the state before row 0."""
+        self._require_complete("read the rollout")
         R = self.num_rows
         return Segments(
-            arrivals={key: column[:R] for key, column in self._arrivals.items()},
-            start_state=tuple(store[0] for store in self._states),
-            actions=self._actions,
-            log_prob=self._log_prob,
-            values=self._values[:R],
-            valid=self._valid,
+            {key: column[:R] for key, column in self._inputs.items()},
+            tuple(store[0] for store in self._states),
+            self._actions,
+            self._log_prob,
+            self._values[:R],
+            self._valid,
+            self.advantages,
+            self.returns,
         )
 
     @torch.no_grad()
     def replace_start_states(self, k: int, state: State) -> None:
-        """Learn segment k of every slot from this state, leaves [layers, S, hidden], not the lived one."""
-        self._clock.require_complete("replace start states")
+        """Replace the stored start state of segment k of every slot, leaves [layers, S, hidden]."""
+        self._require_complete("replace start states")
         if not 0 < k < self.segments_per_slot:
             raise ValueError(
                 f"segment {k} cannot get another start state: "
                 f"only segments 1 to {self.segments_per_slot - 1} follow steps of this rollout"
             )
         for store, leaf in zip(self._states, state, strict=True):
-            row = self.state_rows[k * self.horizon]
-            _write(store[row].transpose(0, 1), slice(None), leaf.transpose(0, 1), "start state")
-
-    def gather(self, x: Tensor, ids: Tensor) -> Tensor:
-        """[R, S, ...], for example advantages -> [T, M, ...] of segments `ids`."""
-        self._require_rollout(x)
-        k, slots = self._split(ids)
-        return _take(x, self._flat_rows(k * self.horizon, slots, self.horizon))
+            _write(store[self.state_rows[k * self.horizon]], leaf, "state")
 
     @torch.no_grad()
     def write_back(self, x: Tensor, ids: Tensor, values: Tensor) -> None:
-        """Put values [T, M, ...] of segments `ids` into x [R, S, ...] itself, for example new ratios."""
-        self._require_rollout(x)
+        """Write values [T, M, ...] of segments `ids` into x [R, S, ...], for example new ratios."""
+        if x.shape[:2] != (self.num_rows, self.num_slots):
+            raise ValueError(f"expected [{self.num_rows}, {self.num_slots}, ...], got {list(x.shape)}")
         if values.shape[:2] != (self.horizon, len(ids)):
             raise ValueError(f"expected [{self.horizon}, {len(ids)}, ...], got {list(values.shape)}")
         k, slots = self._split(ids)
-        rows = k * self.horizon + torch.arange(self.horizon, device=self.device).unsqueeze(1)
-        x[rows, slots] = values
+        x[k * self.horizon + torch.arange(self.horizon, device=self.device).unsqueeze(1), slots] = values
 
     @property
     def bytes_per_step(self) -> float:
-        """Bytes this buffer holds for each collected step, start states and the extra row included."""
-        tensors = [*self._arrivals.values(), *self._states, self._actions]
-        tensors += [self._log_prob, self._values, self._valid, self._final_values]
-        return sum(x.nbytes for x in tensors) / (self.num_rows * self.num_slots)
+        """Bytes of buffer per collected step, start states and the extra row included."""
+        return sum(x.nbytes for x in self._buffers()) / (self.num_rows * self.num_slots)
 
     # ------------------------------------------------------------------------------------------------- parts
 
-    def _blank(self) -> None:
-        """Nothing of an earlier rollout may pass for part of this one."""
-        self._final_values.fill_(torch.nan)
-        if self.poison:
-            for x in (
-                *self._arrivals.values(),
-                *self._states,
-                self._actions,
-                self._log_prob,
-                self._values,
-                self._valid,
-            ):
-                x.fill_(_poison_of(x.dtype))
+    def _buffers(self) -> list[Tensor]:
+        columns = [self._actions, self._log_prob, self._values, self._valid, self._final_values]
+        return [*self._inputs.values(), *self._states, *columns, self.advantages, self.returns]
 
-    def _require_rollout(self, x: Tensor) -> None:
-        if x.shape[0] not in (self.num_rows, self.num_rows + 1) or x.shape[1] != self.num_slots:
-            raise ValueError(f"expected [{self.num_rows}, {self.num_slots}, ...], got {list(x.shape)}")
+    def _begin(self) -> None:
+        """Start an empty rollout. Final values and targets become NaN, so that none survives from the last one."""
+        self._inputs_written = self._actions_written = self._states_written = 0
+        self.complete = False  # every row and the bootstrap values are written
+        for x in self._buffers() if self.poison else (self._final_values, self.advantages, self.returns):
+            x.fill_(_poison_of(x.dtype))
+
+    def _out_of_order(self, what: str) -> RuntimeError:
+        return RuntimeError(
+            f"{what} written out of order: so far {self._inputs_written} rows of inputs, {self._states_written} states, "
+            f"{self._actions_written} actions{', bootstrap values' if self.complete else ''}"
+        )
+
+    def _require_complete(self, what: str) -> None:
+        if not self.complete:
+            raise RuntimeError(
+                f"cannot {what}: the rollout is incomplete, with {self._inputs_written} of {self.num_rows + 1} rows of inputs "
+                f"and {self._actions_written} of {self.num_rows} actions; write_bootstrap comes last"
+            )
+
+    def _require_outcome(self, t: int, what: str) -> None:
+        if t < 1:
+            raise RuntimeError(f"{what} at row {t}: row 0 ends no transition of this rollout")
+        if self._inputs_written != t + 1:
+            raise self._out_of_order(f"{what} at row {t}")
 
     def _split(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Segment ids [M] -> (k [M], slots [M]) on the buffer's device."""
@@ -293,33 +305,35 @@ class Experience:
         ids = ids.to(self.device)
         return ids // self.num_slots, ids % self.num_slots
 
-    def _flat_rows(self, rows: Tensor, slots: Tensor, steps: int) -> Tensor:
-        """[steps, M] positions in a buffer whose time and slot axes are one."""
+    def _index(self, rows: Tensor, slots: Tensor, steps: int) -> Tensor:
+        """[steps, M] positions in a buffer whose time and slot axes are flattened into one."""
         times = rows + torch.arange(steps, device=self.device).unsqueeze(1)
         return times * self.num_slots + slots
 
-    def _start_state(self, index: Tensor, slots: Tensor) -> State:
-        """States at places `index` [M] of the store, of slots [M]: leaves [layers, M, hidden]."""
+    def _state_at(self, index: Tensor, slots: Tensor) -> State:
+        """Stored states number `index` [M] of slots [M]: leaves [layers, M, hidden]."""
         return tuple(store.transpose(0, 1)[:, index, slots] for store in self._states)
 
 
-def _take(x: Tensor, flat: Tensor) -> Tensor:
-    """x [rows, S, ...] at flat [T, M] -> [T, M, ...]. For tokens 7x faster than indexing by row and slot."""
-    return x.flatten(0, 1).index_select(0, flat.flatten()).unflatten(0, flat.shape)
+def _take(x: Tensor, index: Tensor) -> Tensor:
+    """x [rows, S, ...] at index [T, M] -> [T, M, ...]. For tokens 7x faster than indexing by row and slot."""
+    return x.flatten(0, 1).index_select(0, index.flatten()).unflatten(0, index.shape)
 
 
-def _write(rows: Tensor, slots: Slots, value: Column, name: str) -> None:
-    """rows[slots] = value, refusing what would broadcast or change kind. rows: a view [S, ...]."""
+def _write(row: Tensor, value: Column, name: str) -> None:
+    """Copy value into row, a view of the buffer."""
     value = torch.as_tensor(value)
-    n = len(range(*slots.indices(len(rows)))) if isinstance(slots, slice) else len(slots)
-    expected = (n, *rows.shape[1:])
-    same_kind = value.dtype == rows.dtype or (value.is_floating_point() and rows.is_floating_point())
-    if value.shape != expected or not same_kind:
+    _require_like(value, row, name)
+    row.copy_(value)
+
+
+def _require_like(value: Tensor, row: Tensor, name: str) -> None:
+    """Refuse what would broadcast, or convert between kinds of numbers."""
+    same_kind = value.dtype == row.dtype or (value.is_floating_point() and row.is_floating_point())
+    if value.shape != row.shape or not same_kind:
         raise ValueError(
-            f"{name} has shape {tuple(value.shape)} and dtype {value.dtype}, "
-            f"the experience keeps {expected} of {rows.dtype} here"
+            f"{name} is {value.dtype} {list(value.shape)}, but the experience stores {row.dtype} {list(row.shape)}"
         )
-    rows[slots] = value.to(rows.device)
 
 
 def _poison_of(dtype: torch.dtype) -> float | int | bool:

@@ -1,4 +1,4 @@
-"""Pieces of a rollout that are replayed from the memory they were lived with."""
+"""Pieces of a rollout, each with the state its slots had before its first step."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ from holdfast.spec import keys
 
 @dataclass(frozen=True)
 class Replay:
-    """Consecutive inputs of M slots, and the memory each had before the first of them."""
+    """Consecutive inputs of M slots, and the state each slot had before the first of them."""
 
-    arrivals: dict[str, Tensor]  # env_obs, rewards, dones, truncateds and the policy's own keys: [T, M, ...]
+    inputs: dict[str, Tensor]  # env_obs, rewards, dones, truncateds and the policy's extra keys: [T, M, ...]
     start_state: State  # leaves [layers, M, hidden]
 
     @property
     def first(self) -> Tensor:
         """[T, M] bool: observations that open a new episode."""
-        return self.arrivals[keys.DONES] | self.arrivals[keys.TRUNCATEDS]
+        return self.inputs[keys.DONES] | self.inputs[keys.TRUNCATEDS]
 
 
 @dataclass(frozen=True)
 class Segments(Replay):
-    """A minibatch of M whole segments: inputs, and what acting made of them."""
+    """A minibatch of M whole segments."""
 
     actions: Tensor  # [T, M, ...]
-    log_prob: Tensor  # [T, M]
-    values: Tensor  # [T, M]
-    valid: Tensor  # [T, M] bool: false where the transition is junk
+    log_prob: Tensor  # [T, M] when acting
+    values: Tensor  # [T, M] when acting
+    valid: Tensor  # [T, M] bool: false where the transition must not be learned from
+    advantages: Tensor  # [T, M]
+    returns: Tensor  # [T, M]
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class BurnIn(Replay):
 
 
 def state_rows(horizon: int, segments_per_slot: int, burn_in: int = 0) -> dict[int, int]:
-    """Rows whose state is kept, each with its place in the store: where segments or their burn-in begin."""
+    """Rows whose state is stored -> index in the store: the rows where segments or their burn-in begin."""
     starts = [k * horizon for k in range(segments_per_slot)]
     rows = {*starts, *(max(0, start - burn_in) for start in starts)}
     return {row: index for index, row in enumerate(sorted(rows))}

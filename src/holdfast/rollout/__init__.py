@@ -1,19 +1,14 @@
-"""World x policy -> experience; owns memory while acting."""
+"""World x policy -> experience; owns the state while acting."""
 
-from holdfast.rollout.arrivals import arrivals, check_experience_spec, first_arrivals
-from holdfast.rollout.collector import Collector, Rollout
+from holdfast.rollout.collector import Collector, Rollout, check_experience_spec, first_inputs, step_inputs
 from holdfast.rollout.episodes import Episode, EpisodeTracker
-from holdfast.rollout.replay import score, state_after, value_of
 
 __all__ = [
     "Collector",
     "Episode",
     "EpisodeTracker",
     "Rollout",
-    "arrivals",
     "check_experience_spec",
-    "first_arrivals",
-    "score",
-    "state_after",
-    "value_of",
+    "first_inputs",
+    "step_inputs",
 ]

@@ -1,33 +1,29 @@
-"""The collector: steps worlds with a policy and writes what happened into experience.
-
-One row of the loop is the whole walk of an observation on the acting side: it arrived (row t), the policy acts on it from
-memory, the world answers, the answer arrives (row t + 1).
-"""
+"""The collector: steps worlds with a policy and writes what happened into experience."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import torch
-from tensordict import TensorDict
 from torch import Tensor
 
 from holdfast.envs import ReplayError, ReplayPoint, World
+from holdfast.errors import HoldfastError
 from holdfast.policies import Policy
 from holdfast.ppo import Experience
+from holdfast.recurrence import State
 from holdfast.rollout.action_log import ActionLog
-from holdfast.rollout.arrivals import arrivals, first_arrivals
 from holdfast.rollout.episodes import Episode, EpisodeTracker
-from holdfast.rollout.replay import value_of
 from holdfast.spec import keys
 
 
 @dataclass
 class Rollout:
-    """What one rollout cost and saw."""
+    """Episodes, timings and statistics of one rollout."""
 
     episodes: list[Episode]
     world_s: float
@@ -43,99 +39,127 @@ class Collector:
         self.episodes = EpisodeTracker(world.num_slots)
         self.log = ActionLog(world.world_spec, len(world.env_ids))
         self._slots = torch.arange(world.num_slots, device=experience.device)
-        self._slot_start = torch.zeros(world.num_slots, dtype=torch.long, device=experience.device)
 
     def start(self, seed: int) -> None:
-        """Reset every world and every memory. All first observations open an episode."""
-        fresh = np.zeros(len(self.world.env_ids), np.int64)
-        point = ReplayPoint.at_episode_start(seed, self.world.world_spec, fresh)
-        arrived = first_arrivals(*self.world.replay_to(point))
+        """Reset every environment and clear all memory."""
+        point = ReplayPoint.at_episode_start(seed, self.world.world_spec, np.zeros(len(self.world.env_ids), np.int64))
+        obs, info = self.world.replay_to(point)
         self.log.start(point)
         self.policy.reset_memory()
-        self.experience.write_arrival(0, arrived)
+        self.experience.write_inputs(0, first_inputs(obs, info))
 
-    def resume(self, point: ReplayPoint, arrived: Mapping[str, Tensor]) -> None:
-        """Go on where every environment stood, with what had arrived last [slots, ...]. Memory is the policy's to bring back."""
+    def resume(self, point: ReplayPoint, inputs: Mapping[str, Tensor]) -> None:
+        """Replay every environment to where it was; inputs [S, ...] are its last ones. The caller restores the memory."""
         obs, info = self.world.replay_to(point)
         seen = {keys.OBS: obs, **info}
         for key in (keys.OBS, keys.ACTION_MASK):
-            if key in arrived and key in seen:
-                other = (arrived[key].cpu().numpy() != seen[key]).reshape(len(obs), -1).any(1)
-                if other.any():
-                    slot = int(other.argmax())
+            if key in inputs and key in seen:
+                differs = (inputs[key].cpu().numpy() != seen[key]).reshape(len(obs), -1).any(1)
+                if differs.any():
+                    slot = int(differs.argmax())
                     env = slot // self.world.world_spec.agents_per_env
                     raise ReplayError(
-                        f"{self.world.world_spec.name}: environment {env} did not come back to where it was: {key} of slot "
-                        f"{slot} differs after the {int(point.lengths[env])} steps that had been taken in its episode"
+                        f"{self.world.world_spec.name}: environment {env} cannot be replayed exactly: {key} of slot {slot} "
+                        f"differs after replaying the {int(point.lengths[env])} steps of its current episode"
                     )
         self.log.start(point)
-        self.experience.write_arrival(0, arrived)
+        self.experience.write_inputs(0, inputs)
 
     def replay_point(self) -> ReplayPoint | None:
-        """How to replay the current episodes; None where that is impossible."""
+        """What it takes to replay every environment to where it is; None if they cannot be replayed."""
         return self.log.replay_point(self.world.seed, self.world.steps) if self.world.replays else None
 
     @torch.no_grad()
     def collect(self) -> Rollout:
-        """Fill the experience with one rollout, continuing every episode where the last one left it."""
+        """Fill the experience with one rollout, continuing all running episodes."""
         experience, policy = self.experience, self.policy
         if experience.complete:
             experience.carry_over()
         if self.reset_memory_each_rollout:
             policy.reset_memory()
+        state = policy.memory.read(self._slots)
         episodes: list[Episode] = []
         world_s = inference_s = 0.0
         for t in range(experience.num_rows):
             began = perf_counter()
-            if t in experience.state_rows and policy.has_memory():
-                experience.write_state(t, policy.memory.read(self._slots))
-            arrived = experience.arrival(t)
-            td = policy(TensorDict({**arrived, keys.SLOT_START: self._slot_start}, batch_size=[len(self._slots)]))
-            experience.write_action(t, td[keys.ACTIONS], td[keys.LOG_PROB], td[keys.VALUES])
-            actions = td[keys.ACTIONS].cpu().numpy()
-            acted = perf_counter()
+            if t in experience.state_rows:
+                experience.write_state(t, state)
+            acted = policy.act(experience.inputs(t), state)
+            state = tuple(leaf.detach() for leaf in acted.state)
+            experience.write_action(t, acted.actions[0], acted.log_prob[0], acted.values[0])
+            actions = acted.actions[0].cpu().numpy()
+            acted_at = perf_counter()
             obs, rewards, terminated, truncated, info = self.world.step(actions)
-            answered = perf_counter()
-            answer = arrivals(obs, rewards, terminated, truncated, info)
-            experience.write_arrival(t + 1, answer, valid=info["valid"])
+            stepped_at = perf_counter()
+            experience.write_inputs(t + 1, step_inputs(obs, rewards, terminated, truncated, info), info["valid"])
             self.log.add(actions, self.world.buffers.episode)
             if "lost" in info:
-                self._drop_lost(t + 1, info["lost"])
-            self._value_cut_episodes(t + 1, terminated, truncated, info)
-            episodes += self.episodes.step(rewards, terminated | truncated, info["valid"])
-            world_s += answered - acted
-            inference_s += (acted - began) + (perf_counter() - answered)
-        experience.write_bootstrap(
-            value_of(policy, experience.arrival(experience.num_rows), policy.memory.read(self._slots))
-        )
-        first = experience.whole().first
-        return Rollout(episodes, world_s, inference_s, float(first.float().mean()), self._memory_norm())
+                state = self._drop_lost(t + 1, info["lost"], state)
+            ended = terminated | truncated
+            if ended.any():
+                self._value_truncated(t + 1, truncated & ~terminated & info["valid"], info, state)
+            episodes += self.episodes.step(rewards, ended, info["valid"])
+            world_s += stepped_at - acted_at
+            inference_s += (acted_at - began) + (perf_counter() - stepped_at)
+        policy.memory.write(self._slots, state)
+        experience.write_bootstrap(policy.predict_values(experience.inputs(experience.num_rows), state)[0])
+        first_share = float(experience.whole().first.float().mean())
+        return Rollout(episodes, world_s, inference_s, first_share, _memory_norm(state))
 
-    def _drop_lost(self, t: int, lost: np.ndarray) -> None:
-        """The environments of these slots (bool [S]) broke down on the way to row t: nothing of their episodes is learned from."""
-        rows = torch.from_numpy(np.flatnonzero(lost)).to(self.experience.device)
-        self.experience.drop_episode(t, rows)
-        self.policy.reset_env_memory(rows)
+    def _drop_lost(self, t: int, lost: np.ndarray, state: State) -> State:
+        """Discard the episodes of slots (bool [S]) whose environment failed on the way to row t, and clear their state."""
+        slots = torch.from_numpy(np.flatnonzero(lost)).to(self.experience.device)
+        self.experience.drop_episode(t, slots)
+        self.policy.reset_env_memory(slots)
+        return tuple(leaf.index_fill(1, slots, 0.0) for leaf in state)
 
-    def _value_cut_episodes(
-        self, t: int, terminated: np.ndarray, truncated: np.ndarray, info: dict[str, np.ndarray]
-    ) -> None:
-        """A truncated episode's value goes on: V(final observation), seen with the memory of the episode that was cut."""
-        cut = truncated & ~terminated & info["valid"]
-        if not cut.any():
+    def _value_truncated(self, t: int, truncated: np.ndarray, info: dict[str, np.ndarray], state: State) -> None:
+        """Store V(final observation) of truncated slots (bool [S]), with the state of the episode that was cut."""
+        if not truncated.any():
             return
-        rows = torch.from_numpy(np.flatnonzero(cut)).to(self.experience.device)
-        arrived = self.experience.arrival(t, rows)
+        slots = torch.from_numpy(np.flatnonzero(truncated)).to(self.experience.device)
+        inputs = {key: x[:, slots] for key, x in self.experience.inputs(t).items()}
         for key, final in ((keys.OBS, "final_obs"), (keys.ACTION_MASK, "final_action_mask")):
-            if key in arrived:
-                arrived[key] = torch.from_numpy(info[final][cut]).to(self.experience.device)
+            if key in inputs:
+                inputs[key] = torch.from_numpy(info[final][truncated]).to(self.experience.device).unsqueeze(0)
         for key in (keys.DONES, keys.TRUNCATEDS):
-            arrived[key] = torch.zeros_like(arrived[key])  # the final observation opens no episode
-        values = value_of(self.policy, arrived, self.policy.memory.read(rows))
-        self.experience.write_final_values(t, values, rows)
+            inputs[key] = torch.zeros_like(inputs[key])  # a final observation opens no episode
+        values = self.policy.predict_values(inputs, tuple(leaf[:, slots] for leaf in state))
+        self.experience.write_final_values(t, values[0], slots)
 
-    def _memory_norm(self) -> float:
-        """Mean length of a slot's memory."""
-        leaves: tuple[Tensor, ...] = self.policy.memory.snapshot()
-        slots = [leaf.transpose(0, 1).flatten(1) for leaf in leaves]
-        return float(torch.cat(slots, 1).norm(dim=1).mean()) if slots else 0.0
+
+def step_inputs(
+    obs: np.ndarray, rewards: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, info: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """The result of `World.step` under the names of spec.keys, [S, ...] each; overwritten by the next step."""
+    return {
+        keys.OBS: obs,
+        keys.REWARDS: rewards,
+        keys.DONES: terminated,
+        keys.TRUNCATEDS: truncated,
+        **({keys.ACTION_MASK: info[keys.ACTION_MASK]} if keys.ACTION_MASK in info else {}),
+    }
+
+
+def first_inputs(obs: np.ndarray, info: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The result of `World.reset`: every observation opens an episode."""
+    nothing = np.zeros(len(obs), np.float32)
+    return step_inputs(obs, nothing, nothing == 0, nothing != 0, info)
+
+
+def check_experience_spec(policy: Policy) -> None:
+    """Refuse a policy that wants to store inputs its world does not supply."""
+    mask = (keys.ACTION_MASK,) if policy.spec.mask_size else ()
+    supplied = (keys.OBS, keys.REWARDS, keys.DONES, keys.TRUNCATEDS, *mask)
+    if unknown := [key for key in policy.get_agent_experience_spec() if key not in supplied]:
+        only_masked = "" if mask else f" ({keys.ACTION_MASK}: only where the world masks actions)"
+        raise HoldfastError(
+            f"{type(policy).__name__}.get_agent_experience_spec asks for {', '.join(map(repr, unknown))}, "
+            f"which {policy.spec.name} does not supply.\nIt supplies {', '.join(supplied)}{only_masked}."
+        )
+
+
+def _memory_norm(state: State) -> float:
+    """Mean norm of a slot's state."""
+    slots = [leaf.transpose(0, 1).flatten(1) for leaf in state]
+    return float(torch.cat(slots, 1).norm(dim=1).mean()) if slots else 0.0

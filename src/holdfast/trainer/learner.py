@@ -1,4 +1,4 @@
-"""The learner: one batch of experience -> new weights. Proximal policy optimisation over whole segments."""
+"""The learner: one rollout -> new weights, by proximal policy optimisation over whole segments."""
 
 from __future__ import annotations
 
@@ -33,15 +33,14 @@ from holdfast.ppo import (
     weight_limits,
 )
 from holdfast.recurrence import State
-from holdfast.rollout import score, state_after
 from holdfast.spec import keys
 
 
 @dataclass(frozen=True)
 class Parity:
-    """How far scoring a batch's first minibatch, before any update, is from what acting stored. Zero up to rounding."""
+    """Replay of a batch's first minibatch, before any update, against what acting stored. Zero up to rounding."""
 
-    log_ratio: Tensor  # [T, M] |new - old|, 0 on junk
+    log_ratio: Tensor  # [T, M] |new - old|, 0 where not valid
     max_log_ratio: float
     max_value: float
     first: Tensor  # [T, M]
@@ -51,7 +50,8 @@ class Parity:
 class Update:
     metrics: dict[str, float]  # means over the batch's minibatches
     parity: Parity
-    sample: Segments  # the first minibatch, for looking at shapes
+    sample: Segments  # the first minibatch, for debug.shapes
+    without_gradient: tuple[str, ...]  # parameters that have had no gradient since this learner was made
 
 
 class Learner:
@@ -63,11 +63,11 @@ class Learner:
         generator: torch.Generator,
         on_skipped: Callable[[float, dict[str, Tensor]], None] | None = None,
     ):
-        """on_skipped hears of every gradient step that was not taken: its loss, and the minibatch that made it."""
+        """on_skipped(loss, minibatch) is called for every gradient step that is skipped."""
         self.policy, self.settings, self.plan, self.generator = policy, settings, plan, generator
         self._on_skipped = on_skipped
         self._skipped_in_a_row = 0
-        # In an order both families share: sums over weights then round alike.
+        # Both families share this order, so that sums over weights round alike.
         named = sorted(policy.named_parameters(), key=lambda item: shared_name(item[0]))
         self.params = {name: parameter for name, parameter in named if parameter.requires_grad}
         self.optimizer = torch.optim.Adam(self.params.values(), lr=settings.lr, eps=settings.adam_eps, fused=True)
@@ -75,9 +75,10 @@ class Learner:
         self.l2_scales = {name: l2 for name, (_, l2) in policy.weight_scales().items()}
         self._begin_from({n: p.detach().clone() for n, p in self.params.items()} if keeps_first else {})
         self._parts = [policy.part_of(name) for name in self.params]
+        self._without_gradient = set(self.params)
 
     def _begin_from(self, first_values: dict[str, Tensor]) -> None:
-        """The weights that L2-to-init pulls to and that clipping measures by."""
+        """Set the weights that L2-to-init pulls towards and weight clipping is relative to."""
         s = self.settings
         self.first_values = first_values
         clip_scales = {name: clip for name, (clip, _) in self.policy.weight_scales().items()}
@@ -86,12 +87,12 @@ class Learner:
     def restore(
         self, first_values: dict[str, Tensor], optimizer: Mapping[str, Tensor], facts: Mapping[str, Any]
     ) -> None:
-        """Go on as the learner that `flatten_optimizer` saw; weights are the policy's to bring back."""
+        """Restore the optimizer and the initial weights. The caller restores the policy's weights."""
         if first_values.keys() != self.first_values.keys():
-            raise CheckpointError("first: the first values of other weights than this policy has")
+            raise CheckpointError("first: the initial weights belong to another policy")
         restore_optimizer(self.optimizer, optimizer, facts)
         for group in self.optimizer.param_groups:
-            group["eps"] = self.settings.adam_eps  # as every setting, it may have been changed
+            group["eps"] = self.settings.adam_eps  # may have been changed on resume
         self._begin_from({name: x.to(self.params[name]) for name, x in first_values.items()})
 
     def update(self, experience: Experience, progress: float) -> Update:
@@ -104,44 +105,42 @@ class Learner:
             group["lr"] = lr
 
         outcomes = experience.outcomes()
-        valid = outcomes["valid"]
-        ratio = torch.ones_like(outcomes["final_values"])
-        advantages, returns = self._advantages(outcomes, ratio)
+        ratio = torch.ones_like(experience.returns)
+        self._compute_advantages(experience, ratio)
         figures: dict[str, list[float]] = defaultdict(list)
         parity = sample = None
         skipped = 0
         for epoch in range(s.update_epochs):
             if epoch and s.advantage == "vtrace":
-                advantages, returns = self._advantages(outcomes, ratio)
+                self._compute_advantages(experience, ratio)
             if epoch and s.start_states == "refreshed":
                 self._refresh_start_states(experience)
-            for ids, weights in self._minibatches(advantages, progress):
+            for ids, weights in self._minibatches(experience.advantages, progress):
                 batch = experience.segments(ids)
                 start = self._start_state(experience, batch, ids)
-                scored = score(self.policy, batch.arrivals, start, batch.actions)
-                batch_advantages = experience.gather(advantages, ids)
+                scored = self.policy.score(batch.inputs, start, batch.actions)
                 losses = ppo_losses(
-                    scored[keys.LOG_PROB],
+                    scored.log_prob,
                     batch.log_prob,
-                    normalize_advantages(batch_advantages, batch.valid) if s.normalize_advantage else batch_advantages,
-                    scored[keys.VALUES],
+                    normalize_advantages(batch.advantages, batch.valid) if s.normalize_advantage else batch.advantages,
+                    scored.values,
                     batch.values,
-                    experience.gather(returns, ids),
-                    scored[keys.ENTROPY],
+                    batch.returns,
+                    scored.entropy,
                     batch.valid,
                     weights,
                     clip,
                     s.value_clip,
                 )
                 if parity is None:
-                    parity, sample = _parity(batch, scored[keys.LOG_PROB], scored[keys.VALUES]), batch
+                    parity, sample = _parity(batch, scored.log_prob, scored.values), batch
                 loss = losses.policy_loss + s.value_coef * losses.value_loss - entropy_coef * losses.entropy
                 if s.l2_init:
                     loss = loss + s.l2_init * l2_to_init_loss(self.params, self.first_values, self.l2_scales)
                 norms = self._step(loss)
                 if norms is None:
                     skipped += 1
-                    self._skip(float(loss.detach()), batch, start, batch_advantages)
+                    self._skip(float(loss.detach()), batch, start)
                     continue
                 self._skipped_in_a_row = 0
                 if s.advantage == "vtrace":
@@ -154,17 +153,22 @@ class Learner:
         assert parity is not None
         assert sample is not None
         metrics = {name: sum(values) / len(values) for name, values in figures.items() if values}
-        metrics["explained_variance"] = float(explained_variance(outcomes["values"][:-1], returns, valid))
-        metrics["lr"] = lr
-        metrics["skipped"] = skipped
-        return Update(metrics, parity, sample)
+        explained = explained_variance(outcomes["values"][:-1], experience.returns, outcomes["valid"])
+        metrics |= {"explained_variance": float(explained), "lr": lr, "skipped": skipped}
+        return Update(metrics, parity, sample, tuple(sorted(self._without_gradient)))
 
-    def _advantages(self, outcomes: dict[str, Tensor], ratio: Tensor) -> tuple[Tensor, Tensor]:
-        s = self.settings
-        scaled = outcomes if s.reward_scale == 1.0 else {**outcomes, "rewards": outcomes["rewards"] * s.reward_scale}
+    def _compute_advantages(self, experience: Experience, ratio: Tensor) -> None:
+        """Write advantages and returns into the experience; ratio [R, S] = new / old probability, for V-trace."""
+        s, outcomes = self.settings, experience.outcomes()
+        if s.reward_scale != 1.0:
+            outcomes["rewards"] = outcomes["rewards"] * s.reward_scale
         if s.advantage == "gae":
-            return gae(**scaled, gamma=s.gamma, lam=s.gae_lambda)
-        return vtrace(**scaled, ratio=ratio, gamma=s.gamma, lam=s.gae_lambda, rho_clip=s.vtrace_rho, c_clip=s.vtrace_c)
+            targets = gae(**outcomes, gamma=s.gamma, lam=s.gae_lambda)
+        else:
+            targets = vtrace(
+                **outcomes, ratio=ratio, gamma=s.gamma, lam=s.gae_lambda, rho_clip=s.vtrace_rho, c_clip=s.vtrace_c
+            )
+        experience.advantages, experience.returns = targets
 
     def _minibatches(self, advantages: Tensor, progress: float) -> Iterator[tuple[Tensor, Tensor | None]]:
         s, per_minibatch = self.settings, self.plan.segments_per_minibatch
@@ -178,56 +182,68 @@ class Learner:
         yield from prioritized_minibatches(priorities, per_minibatch, s.prioritized.alpha, beta, self.generator)
 
     def _start_state(self, experience: Experience, batch: Segments, ids: Tensor) -> State:
-        """The memory each segment is learned from."""
+        """The state each segment is replayed from."""
         if self.settings.start_states == "zeros":
             return tuple(torch.zeros_like(leaf) for leaf in batch.start_state)
         if not self.settings.burn_in:
             return batch.start_state
         start = tuple(leaf.clone() for leaf in batch.start_state)
         for group in experience.burn_in(ids):
-            T, M = group.first.shape
-            actions = batch.actions.new_zeros(T, M, *batch.actions.shape[2:])
-            warm = state_after(self.policy, group.arrivals, group.start_state, actions)
-            for leaf, new in zip(start, warm, strict=True):
+            actions = batch.actions.new_zeros(*group.first.shape, *batch.actions.shape[2:])
+            for leaf, new in zip(start, self._replay(group.inputs, group.start_state, actions), strict=True):
                 leaf[:, group.positions] = new
         return start
 
     def _refresh_start_states(self, experience: Experience) -> None:
-        """Replay the rollout with today's weights and take the memories it passes through."""
+        """Replay the rollout with the current weights and store the states at segment starts."""
         whole, T = experience.whole(), experience.horizon
         state = whole.start_state
         for k in range(1, experience.segments_per_slot):
             rows = slice((k - 1) * T, k * T)
-            arrivals = {key: x[rows] for key, x in whole.arrivals.items()}
-            state = state_after(self.policy, arrivals, state, whole.actions[rows])
+            inputs = {key: x[rows] for key, x in whole.inputs.items()}
+            state = self._replay(inputs, state, whole.actions[rows])
             experience.replace_start_states(k, state)
 
-    def _skip(self, loss: float, batch: Segments, start: State, advantages: Tensor) -> None:
-        """A step that was not taken is told; too many of them one after another end the run."""
+    @torch.no_grad()
+    def _replay(self, inputs: Mapping[str, Tensor], state: State, actions: Tensor) -> State:
+        """The state after these steps [T, M, ...]."""
+        final = self.policy.score(inputs, state, actions).state
+        if len(final) != len(state):
+            raise HoldfastError(
+                f"{type(self.policy).__name__}.forward returns no state after a sequence, which trainer.burn_in and "
+                "trainer.start_states=refreshed need: end it with self._store_lstm_state(h, c, env_id)."
+            )
+        return final
+
+    def _skip(self, loss: float, batch: Segments, start: State) -> None:
+        """Report a skipped step; too many in a row end the run."""
         self._skipped_in_a_row += 1
         if self._on_skipped is not None:
-            tensors = {**batch.arrivals, **{f"start_state_{i}": leaf for i, leaf in enumerate(start)}}
+            tensors = {**batch.inputs, **{f"start_state_{i}": leaf for i, leaf in enumerate(start)}}
             tensors |= {keys.ACTIONS: batch.actions, keys.LOG_PROB: batch.log_prob, keys.VALUES: batch.values}
-            self._on_skipped(loss, {**tensors, "valid": batch.valid, "advantages": advantages})
+            self._on_skipped(loss, {**tensors, "valid": batch.valid, "advantages": batch.advantages})
         if self._skipped_in_a_row > self.settings.skipped_updates:
             raise HoldfastError(
-                f"the gradient was not finite {self._skipped_in_a_row} times in a row (loss {loss:.4g}); none of these "
-                "steps was taken.\nA smaller trainer.lr or trainer.max_grad_norm usually helps; the last checkpoint is intact."
+                f"non-finite gradient {self._skipped_in_a_row} times in a row (loss {loss:.4g}); those steps were skipped.\n"
+                "Try a smaller trainer.lr or trainer.max_grad_norm. The last checkpoint is intact."
             )
 
     def _step(self, loss: Tensor) -> dict[str, float] | None:
-        """Gradient, its norms, clipping, one step of Adam; None, and no step, where the gradient is not finite."""
+        """Backward, gradient clipping and one Adam step -> gradient norms; None, and no step, if they are not finite."""
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        grads, parts = [], []
-        for param, part in zip(self.params.values(), self._parts, strict=True):
-            if param.grad is not None:
-                grads.append(param.grad)
-                parts.append(part)
+        found = [
+            (n, p.grad, part)
+            for (n, p), part in zip(self.params.items(), self._parts, strict=True)
+            if p.grad is not None
+        ]
+        names, grads, parts = zip(*found, strict=True)
         squares = torch.stack(torch._foreach_norm(grads)).square().tolist()  # pyright: ignore[reportPrivateImportUsage]
         by_part = dict.fromkeys(("encoder", "recurrence", "heads"), 0.0)
         for part, square in zip(parts, squares, strict=True):
             by_part[part] += square
+        if self._without_gradient:
+            self._without_gradient -= {name for name, square in zip(names, squares, strict=True) if square}
         norm = sum(by_part.values()) ** 0.5
         if not norm < float("inf"):
             return None

@@ -147,7 +147,7 @@ def make_experience(settings: Settings, policy: Policy, plan: BatchPlan, num_slo
 
 def absorb_observations(policy: Policy, experience: Experience) -> None:
     """Update running statistics, such as those of a normaliser; they may only change between batches."""
-    policy.absorb(experience.whole().arrivals[keys.OBS].flatten(0, 1))
+    policy.absorb(experience.whole().inputs[keys.OBS].flatten(0, 1))
 
 
 def _metrics(collector: Collector, rollout: Rollout, learned: Update, seconds: float) -> dict[str, float | None]:

@@ -15,11 +15,11 @@ def describe_update(policy: Policy, experience: Experience, update: Update) -> I
     """Yield one line per tensor: experience, the first minibatch and the policy's memory."""
     whole = experience.whole()
     yield f"shapes of one update: T = horizon {experience.horizon}, S = slots {experience.num_slots}"
-    for key, x in whole.arrivals.items():
+    for key, x in whole.inputs.items():
         yield _line(f"  experience {key} [R, S]", x)
     yield _line("  experience actions [R, S]", whole.actions)
     yield _line("  experience values [R, S]", whole.values)
-    for key, x in update.sample.arrivals.items():
+    for key, x in update.sample.inputs.items():
         yield _line(f"  minibatch {key} [T, M]", x)
     for i, leaf in enumerate(update.sample.start_state):
         yield _line(f"  minibatch start state {i} [layers, M, hidden]", leaf)

@@ -12,7 +12,7 @@ from torch import Tensor
 from holdfast.audit.failing import UnusableError
 from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, Subject, source_of
 from holdfast.policies import Policy
-from holdfast.policies.policy import read_state
+from holdfast.policies.tensordict_api import read_state
 from holdfast.spec import WorldSpec, keys
 
 NAMES = {
@@ -79,7 +79,9 @@ class ContractPolicy(Subject):
 
     def look(self, obs: Tensor, terminated: Tensor, truncated: Tensor, slots: Tensor) -> Outputs:
         memory = tuple(leaf.index_select(1, slots) for leaf in self.policy.get_memory())
-        return outputs_of(self.policy(self._td(obs, terminated, truncated), state=memory))
+        td = self._td(obs, terminated, truncated)
+        self.policy.predict_values({str(key): td[str(key)].unsqueeze(0) for key in td.sorted_keys}, memory)
+        return outputs_of(self.policy(td, state=memory))
 
     def score(self, obs: Tensor, terminated: Tensor, truncated: Tensor, state: State, actions: Tensor) -> Outputs:
         td = self._scored(obs, terminated, truncated, state, actions)

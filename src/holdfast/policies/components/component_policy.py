@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
 from torch import Tensor, nn
 
 from holdfast.errors import SettingsError
@@ -14,6 +13,7 @@ from holdfast.policies.components.cores import CoreComponent
 from holdfast.policies.components.graph import ACTION, CORE, VALUE, build, compute_order, read_entries
 from holdfast.policies.components.registry import cell_types
 from holdfast.policies.policy import Policy
+from holdfast.policies.tensordict_api import Inputs
 from holdfast.recurrence import State
 from holdfast.spec import WorldSpec, keys
 
@@ -67,9 +67,9 @@ class ComponentPolicy(Policy):
         found = (self.components[name] for name in self.order)
         return tuple(shape for part in found if isinstance(part, CoreComponent) for shape in part.state_shapes)
 
-    def unroll(self, td: TensorDictBase, first: Tensor, start: State) -> tuple[Tensor, Tensor, State]:
+    def unroll(self, inputs: Inputs, first: Tensor, start: State) -> tuple[Tensor, Tensor, State]:
         T, B = first.shape
-        obs = td[keys.OBS].flatten(0, 1)
+        obs = inputs[keys.OBS].flatten(0, 1)
         rows: dict[str, Any] = {}
         final: State = ()
         for name in self.order:
