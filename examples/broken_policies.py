@@ -17,17 +17,17 @@ from holdfast.spec import keys
 class NoResets(Fast):
     """Memory runs through episode ends, in acting and in learning."""
 
-    caught_by = "reset_inside"
+    caught_by = "reset_inside_sequence"
     seen = "PufferLib 3.0 and 4.0"
 
     def unroll(self, inputs, first, start):
         return super().unroll(inputs, torch.zeros_like(first), start)
 
 
-class LearningRunsThrough(Fast):
+class LearningIgnoresResets(Fast):
     """Acting resets at every episode start, learning only at the first step of a segment."""
 
-    caught_by = "steps_equal_a_sequence_across_ends"
+    caught_by = "steps_equal_sequence_across_resets"
     seen = "Metta since November 2025"
 
     def unroll(self, inputs, first, start):
@@ -36,7 +36,7 @@ class LearningRunsThrough(Fast):
         return super().unroll(inputs, opening, start)
 
 
-class ResetsLate(Fast):
+class ResetsAfterStep(Fast):
     """Resets after the step that should have begun blank: the old episode gets in, and the first observation is wiped."""
 
     caught_by = "first_observations_are_remembered"
@@ -69,7 +69,7 @@ class StepByStep(Fast):
 class ResetsOnlyH(StepByStep):
     """Of the two tensors of an LSTM's state, h is cleared and c is not."""
 
-    caught_by = "every_part_of_the_state_is_reset"
+    caught_by = "reset_clears_whole_state"
     seen = ""
 
     def between(self, state, first):
@@ -79,7 +79,7 @@ class ResetsOnlyH(StepByStep):
 class FlagsAsIndices(StepByStep):
     """Integer flags used as an index: slots 0 and 1 are cleared, whoever's episode has ended."""
 
-    caught_by = "reset_at_the_first_step"
+    caught_by = "reset_at_first_step"
     seen = "IsaacLab #888"
 
     def between(self, state, first):
@@ -92,7 +92,7 @@ class FlagsAsIndices(StepByStep):
 # -------------------------------------------------------------------------------------------------------- time
 
 
-class ForgetsWhileActing(Fast):
+class ActingHasNoMemory(Fast):
     """Acting starts every step from a blank memory; learning carries it through the segment."""
 
     caught_by = "memory_is_used"
@@ -102,10 +102,10 @@ class ForgetsWhileActing(Fast):
         return super().act(inputs, self.initial_state(inputs[keys.DONES].shape[1]))
 
 
-class ZeroStarts(Fast):
+class StartsFromZeros(Fast):
     """Learning starts every segment from a blank memory, while acting carries its own on."""
 
-    caught_by = "the_start_state_is_used"
+    caught_by = "start_state_is_used"
     seen = "tianshou #486"
 
     def unroll(self, inputs, first, start):
@@ -115,7 +115,7 @@ class ZeroStarts(Fast):
 class StartsOneStepLate(Fast):
     """Learning starts a segment from the memory after its first step instead of the one before it."""
 
-    caught_by = "the_start_state_is_the_right_one"
+    caught_by = "replay_from_stored_state"
     seen = "ml-agents #4941"
 
     def unroll(self, inputs, first, start):
@@ -127,7 +127,7 @@ class StartsOneStepLate(Fast):
 class MixesTimeAndSlots(Fast):
     """Learning takes [T, B] for [B, T] in a reshape."""
 
-    caught_by = "steps_equal_a_sequence"
+    caught_by = "steps_equal_sequence"
     seen = "cleanrl #83, recurrent-ppo-truncated-bptt"
 
     def unroll(self, inputs, first, start):
@@ -139,17 +139,17 @@ class MixesTimeAndSlots(Fast):
 class DetachesEveryStep(StepByStep):
     """The state is detached between the steps of a segment: nothing is learned through time."""
 
-    caught_by = "gradients_flow_within_an_episode"
+    caught_by = "gradients_flow_through_time"
     seen = ""
 
     def between(self, state, first):
         return super().between(tuple(leaf.detach() for leaf in state), first)
 
 
-class LookingAdvances(Fast):
+class ValueCallAdvancesMemory(Fast):
     """Computing the value that ends a rollout also moves the memory that acting continues from."""
 
-    caught_by = "looking_leaves_memory_alone"
+    caught_by = "value_call_does_not_write_memory"
     seen = "rsl_rl #130, #206"
 
     def predict_values(self, inputs, state):
@@ -164,7 +164,7 @@ class LookingAdvances(Fast):
 class ReshapesLayers(Fast):
     """When learning begins a segment, [slots, layers, hidden] is viewed as [layers, slots, hidden]."""
 
-    caught_by = "layers_are_in_place"
+    caught_by = "layers_are_not_mixed"
     seen = "sb3-contrib #111"
 
     def unroll(self, inputs, first, start):
@@ -173,10 +173,10 @@ class ReshapesLayers(Fast):
         return super().unroll(inputs, first, start)
 
 
-class CentresByTheBatch(Fast):
+class SubtractsBatchMean(Fast):
     """Features are centred by their mean over whatever is in the batch: other slots, and other steps."""
 
-    caught_by = "slots_are_apart"
+    caught_by = "slots_are_independent"
     seen = "MettaGrid's own LSTM policy"
 
     def encode_observations(self, observations):
@@ -184,10 +184,10 @@ class CentresByTheBatch(Fast):
         return x - x.mean(0)
 
 
-class NormaliserMoves(Fast):
+class NormaliserUpdatesInForward(Fast):
     """Features are centred by a running mean that moves in every call, so acting and learning use different ones."""
 
-    caught_by = "calls_change_no_weights"
+    caught_by = "calls_do_not_change_weights"
     seen = "Sample Factory, rl_games, skrl, rsl_rl"
     mean: torch.Tensor
 
@@ -203,17 +203,17 @@ class NormaliserMoves(Fast):
 
 BROKEN = (
     NoResets,
-    LearningRunsThrough,
-    ResetsLate,
+    LearningIgnoresResets,
+    ResetsAfterStep,
     ResetsOnlyH,
     FlagsAsIndices,
-    ForgetsWhileActing,
-    ZeroStarts,
+    ActingHasNoMemory,
+    StartsFromZeros,
     StartsOneStepLate,
     MixesTimeAndSlots,
     DetachesEveryStep,
-    LookingAdvances,
+    ValueCallAdvancesMemory,
     ReshapesLayers,
-    CentresByTheBatch,
-    NormaliserMoves,
+    SubtractsBatchMean,
+    NormaliserUpdatesInForward,
 )

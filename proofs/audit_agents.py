@@ -63,11 +63,11 @@ def one(agent: str, core: str, seed: int) -> dict:
     """One whole audit of a fresh policy in the memory world."""
     import torch
 
-    from holdfast.audit import audit, subject_of
+    from holdfast.audit import audit, subject_from_settings
     from holdfast.config import load_settings
 
     torch.set_num_threads(1)
-    report = audit(subject_of(load_settings([agent, f"policy.core={core}", f"seed={seed}"])), seed=seed)
+    report = audit(subject_from_settings(load_settings([agent, f"policy.core={core}", f"seed={seed}"])), seed=seed)
     failures = [f"{finding.check.name}: {finding.evidence}" for finding in report.failures]
     return {"agent": agent, "core": core, "seed": seed, "failures": failures, "seconds": report.seconds}
 

@@ -118,9 +118,9 @@ def mettagrid(interface: Any, env: Any) -> Subject:
     from mettagrid.policy.lstm import LSTMPolicy
 
     from holdfast.audit.adapters import MettaGridLSTM
-    from holdfast.audit.observe import observer
+    from holdfast.audit.sample_observations import observation_sampler
 
-    return MettaGridLSTM(LSTMPolicy(interface), observer(env))
+    return MettaGridLSTM(LSTMPolicy(interface), observation_sampler(env))
 
 
 def audit_peer(peer: Peer) -> Report:

@@ -17,7 +17,7 @@ from typing import Any
 
 from curves import Runs, picture
 
-from holdfast.audit import Report, audit, subject_of
+from holdfast.audit import Report, audit, subject_from_settings
 from holdfast.config import load_settings
 from holdfast.policies.registry import load_file
 from holdfast.runs.folder import read_metrics
@@ -180,7 +180,7 @@ def cost_of(name: str, runs_of: dict[str, Runs]) -> str:
 
 def audit_of(kind: Any) -> str:
     """What the auditor says before any training."""
-    return in_words(kind, audit(subject_of(load_settings([word_of(kind.__name__), "settings=quickstart"]))))
+    return in_words(kind, audit(subject_from_settings(load_settings([word_of(kind.__name__), "settings=quickstart"]))))
 
 
 def in_words(kind: Any, report: Report) -> str:

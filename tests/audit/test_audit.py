@@ -1,4 +1,4 @@
-"""What an audit says: verdicts, declared deviations, checks that cannot run, subjects that cannot be audited."""
+"""What an audit says: verdicts, declared deviations, checks that cannot run, subjects that cannot be audit_mutants."""
 
 import inspect
 from pathlib import Path
@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
+from audit.mutants import ReferencePolicy
+from audit.mutants.episodes import LearningIgnoresResets, NeverResets, ResetsOnlyH
+from audit.mutants.slots import ScalesByBatchMaximum
+from audit.mutants.sequences import ClearsEveryStep, StartsFromZeros
 from holdfast.audit import CHECKS, Subject, UnusableError, Verdict, assert_sound, audit
-from holdfast.audit.mutants import Sound
-from holdfast.audit.mutants.episodes import LearningRunsThrough, NeverResets, ResetsOnlyH
-from holdfast.audit.mutants.slots import ScalesByTheBatch
-from holdfast.audit.mutants.time import ForgetsEverything, StartsFromZeros
 from holdfast.errors import SettingsError
 
 
@@ -26,9 +26,9 @@ def declared(kind, *names):
     ("kind", "deviation"),
     [
         (NeverResets, "lifetime_memory"),
-        (LearningRunsThrough, "learning_without_resets"),
+        (LearningIgnoresResets, "learning_without_resets"),
         (StartsFromZeros, "zero_start_states"),
-        (ForgetsEverything, "memoryless"),
+        (ClearsEveryStep, "memoryless"),
     ],
 )
 def test_a_declared_deviation_is_no_failure_and_an_undeclared_one_is(kind, deviation):
@@ -38,7 +38,7 @@ def test_a_declared_deviation_is_no_failure_and_an_undeclared_one_is(kind, devia
     assert any(f.verdict == Verdict.DECLARED for f in report.findings)
 
 
-@pytest.mark.parametrize("kind", [ResetsOnlyH, ScalesByTheBatch, NeverResets])
+@pytest.mark.parametrize("kind", [ResetsOnlyH, ScalesByBatchMaximum, NeverResets])
 def test_a_declaration_excuses_nothing_else(kind):
     others = {"learning_without_resets", "zero_start_states", "memoryless"}
     assert not audit(declared(kind, *others)).sound
@@ -47,17 +47,17 @@ def test_a_declaration_excuses_nothing_else(kind):
 def test_a_declaration_about_ends_excuses_nothing_within_an_episode():
     """Learning runs through ends on purpose; that it hands back h and c exchanged is another matter."""
 
-    class HandsBackExchanged(LearningRunsThrough):
+    class HandsBackExchanged(LearningIgnoresResets):
         def sequence(self, obs, state, first, actions):
             outputs, (h, c) = super().sequence(obs, state, first, actions)
             return outputs, (c, h)
 
     report = audit(declared(HandsBackExchanged, "learning_without_resets"))
-    assert [f.check.name for f in report.failures] == ["the_final_state_is_right"]
+    assert [f.check.name for f in report.failures] == ["final_state_is_correct"]
 
 
 def test_gradients_that_are_cut_on_purpose_can_be_declared():
-    class CutsEveryThirdStep(Sound):
+    class CutsEveryThirdStep(ReferencePolicy):
         def sequence(self, obs, state, first, actions):
             parts = []
             for t in range(0, len(obs), 3):
@@ -67,12 +67,12 @@ def test_gradients_that_are_cut_on_purpose_can_be_declared():
             return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}, state
 
     failed = {f.check.name for f in audit(CutsEveryThirdStep()).failures}
-    assert failed == {"gradients_flow_within_an_episode", "sequences_have_the_gradients_of_steps"}
+    assert failed == {"gradients_flow_through_time", "sequence_gradients_equal_steps"}
     assert audit(declared(CutsEveryThirdStep, "truncated_gradients")).sound
 
 
 def test_what_others_are_the_echo_of_comes_first_and_is_named():
-    class StacksObservations(Sound):
+    class StacksObservations(ReferencePolicy):
         """The last observation is kept on the policy itself."""
 
         last = None
@@ -83,28 +83,28 @@ def test_what_others_are_the_echo_of_comes_first_and_is_named():
             return super().encode(obs + 0.5 * before)
 
     failures = audit(StacksObservations()).failures
-    assert failures[0].check.name == "equal_calls_are_equal"
+    assert failures[0].check.name == "calls_are_repeatable"
     assert "what changed with a call: last" in failures[0].evidence
-    assert "self.last" in failures[0].check.mend
+    assert "self.last" in failures[0].check.fix
 
 
 def test_a_deviation_that_does_not_exist_is_refused():
     with pytest.raises(SettingsError, match="no_such_thing is no deviation"):
-        audit(declared(Sound, "no_such_thing"))
+        audit(declared(ReferencePolicy, "no_such_thing"))
 
 
 def test_a_check_that_does_not_exist_is_refused():
     with pytest.raises(SettingsError, match="there is no check reset_insyde"):
-        audit(Sound(), checks=["reset_insyde"])
+        audit(ReferencePolicy(), checks=["reset_insyde"])
 
 
-class OnlySteps(Sound):
+class OnlySteps(ReferencePolicy):
     """Nothing but the three methods that everyone fills in."""
 
     for name in (
         "sequence",
         "act",
-        "look",
+        "value_from_memory",
         "score",
         "get_memory",
         "set_memory",
@@ -120,39 +120,39 @@ def test_checks_that_cannot_run_say_why():
     report = audit(OnlySteps())
     assert report.sound
     left_out = {f.check.name: f.evidence for f in report.findings if f.verdict == Verdict.NOT_RUN}
-    assert left_out["memory_has_no_graph"] == "the caller keeps its state"
-    assert "no form for sequences" in left_out["steps_equal_a_sequence"]
-    assert "reset_inside" not in left_out
+    assert left_out["memory_is_detached"] == "the caller keeps its state"
+    assert "no form for sequences" in left_out["steps_equal_sequence"]
+    assert "reset_inside_sequence" not in left_out
     assert all(left_out.values())
 
 
 def test_a_failed_check_names_numbers_and_the_place():
-    (finding,) = audit(ScalesByTheBatch(), checks=["slots_are_apart"]).findings
+    (finding,) = audit(ScalesByBatchMaximum(), checks=["slots_are_independent"]).findings
     assert "moved by 0." in finding.evidence
     assert "slot" in finding.evidence
     assert "sound.py:" in finding.where
 
 
 def test_a_report_as_json():
-    report = audit(ResetsOnlyH(), checks=["every_part_of_the_state_is_reset", "slots_are_apart"])
+    report = audit(ResetsOnlyH(), checks=["reset_clears_whole_state", "slots_are_independent"])
     found = report.to_json()
     assert found["sound"] is False
     assert [entry["verdict"] for entry in found["findings"]] == ["FAIL", "pass"]
     assert found["counts"] == {"pass": 1, "FAIL": 1, "declared": 0, "not run": 0}
 
 
-class Raises(Sound):
+class Raises(ReferencePolicy):
     def step(self, obs, state, first):
         raise RuntimeError("no luck\nat all")
 
 
-class WrongShape(Sound):
+class WrongShape(ReferencePolicy):
     def step(self, obs, state, first):
         outputs, state = super().step(obs, state, first)
         return {**outputs, "value": outputs["value"][:2]}, state
 
 
-class TooFewObservations(Sound):
+class TooFewObservations(ReferencePolicy):
     def observations(self, N, generator):
         return torch.zeros(3, 5)
 
@@ -171,7 +171,7 @@ def test_what_cannot_be_audited_says_so_in_one_line(kind, said):
         audit(kind())
 
 
-class RaisesOnOneSlot(Sound):
+class RaisesOnOneSlot(ReferencePolicy):
     def step(self, obs, state, first):
         if len(obs) == 1:
             raise ValueError("one slot is one too few")
@@ -179,7 +179,7 @@ class RaisesOnOneSlot(Sound):
 
 
 def test_a_policy_that_raises_in_a_check_fails_that_check():
-    report = audit(RaisesOnOneSlot(), checks=["reset_with_one_slot", "slots_are_apart"])
+    report = audit(RaisesOnOneSlot(), checks=["reset_with_one_slot", "slots_are_independent"])
     one_slot, apart = report.findings
     assert one_slot.verdict == Verdict.FAIL
     assert "ValueError: one slot is one too few" in one_slot.evidence
@@ -198,7 +198,7 @@ def test_an_error_of_the_auditor_is_not_blamed_on_the_policy(monkeypatch):
     with pytest.raises(
         UnusableError, match=r"the auditor itself failed in slots_in_any_order.*ZeroDivision.*slots.py:"
     ):
-        audit(Sound(), checks=["slots_in_any_order"])
+        audit(ReferencePolicy(), checks=["slots_in_any_order"])
 
 
 @pytest.mark.parametrize("how", [("lifetime_memory",), ["lifetime_memory"], {"lifetime_memory"}, "lifetime_memory"])
@@ -206,19 +206,19 @@ def test_deviations_are_declared_in_any_container(how):
     class OnPurpose(NeverResets):
         declared = how
 
-    (finding,) = audit(OnPurpose(), checks=["reset_inside"]).findings
+    (finding,) = audit(OnPurpose(), checks=["reset_inside_sequence"]).findings
     assert finding.verdict == Verdict.DECLARED
 
 
 @pytest.mark.slow
 def test_what_was_declared_and_not_needed_is_said():
-    remarks = " ".join(audit(Sound(), declared=["lifetime_memory", "boolean_flags"]).remarks)
+    remarks = " ".join(audit(ReferencePolicy(), declared=["lifetime_memory", "boolean_flags"]).remarks)
     assert "Declared, and not needed: boolean_flags, lifetime_memory." in remarks
     assert "not needed" not in " ".join(audit(NeverResets(), declared="lifetime_memory").remarks)
 
 
 def test_an_output_that_is_not_a_number_cannot_be_audited():
-    class Nan(Sound):
+    class Nan(ReferencePolicy):
         def heads(self, y):
             log_probs, value = super().heads(y)
             return log_probs, value * float("nan")
@@ -228,7 +228,7 @@ def test_an_output_that_is_not_a_number_cannot_be_audited():
 
 
 def test_a_state_that_is_not_a_number_cannot_be_audited():
-    class Nan(Sound):
+    class Nan(ReferencePolicy):
         def step(self, obs, state, first):
             outputs, (h, c) = super().step(obs, state, first)
             return outputs, (h, c * float("nan"))
@@ -241,32 +241,32 @@ def test_an_audit_leaves_the_random_state_alone():
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
-    audit(Sound(), quick=True)
+    audit(ReferencePolicy(), quick=True)
     assert torch.equal(torch.rand(1), expected)
 
 
 def test_a_quick_audit_is_a_part_of_the_whole():
-    quick = {f.check.name for f in audit(Sound(), quick=True).findings}
+    quick = {f.check.name for f in audit(ReferencePolicy(), quick=True).findings}
     assert quick == {check.name for check in CHECKS if check.quick}
     assert 10 <= len(quick) < len(CHECKS)
 
 
 def test_assert_sound():
-    assert assert_sound(Sound()).sound
+    assert assert_sound(ReferencePolicy()).sound
     assert assert_sound(NeverResets(), declared=["lifetime_memory"]).sound
-    with pytest.raises(AssertionError, match=r"every_part_of_the_state_is_reset: .*\n  Clear every tensor"):
-        assert_sound(ResetsOnlyH(), checks=["every_part_of_the_state_is_reset"])
+    with pytest.raises(AssertionError, match=r"reset_clears_whole_state: .*\n  Clear every tensor"):
+        assert_sound(ResetsOnlyH(), checks=["reset_clears_whole_state"])
 
 
 def test_assert_sound_takes_what_the_command_line_takes_and_functions(tmp_path):
-    checks = ["slots_are_apart"]
+    checks = ["slots_are_independent"]
     file = tmp_path / "sounding.py"
-    file.write_text("from holdfast.audit.mutants import Sound\ndef subject():\n    return Sound()\n")
+    file.write_text("from audit.mutants import ReferencePolicy\ndef subject():\n    return ReferencePolicy()\n")
     example = Path(__file__).parents[2] / "examples" / "custom_policy.py"
     assert assert_sound(f"{file}:subject", checks=checks).sound
     assert assert_sound(f"{example}:MyPolicy", "env=gym:CartPole-v1", checks=checks).name.endswith("in gym:CartPole-v1")
-    assert assert_sound(Sound, checks=checks).sound
-    assert assert_sound(lambda: Sound(), checks=checks).sound
+    assert assert_sound(ReferencePolicy, checks=checks).sound
+    assert assert_sound(lambda: ReferencePolicy(), checks=checks).sound
 
 
 @pytest.mark.parametrize(
@@ -284,8 +284,8 @@ def test_assert_sound_refuses_what_is_no_subject(policy, said):
 
 
 def test_assert_sound_refuses_words_that_mean_nothing():
-    with pytest.raises(SettingsError, match="Sound brings its own"):
-        assert_sound(Sound, "env=memory")
+    with pytest.raises(SettingsError, match="ReferencePolicy brings its own"):
+        assert_sound(ReferencePolicy, "env=memory")
     with pytest.raises(SettingsError, match="runs/first: is neither KEY=VALUE nor"):
         assert_sound("runs/first")
 
@@ -302,7 +302,7 @@ class OnlyLogProbs(OnlySteps):
     """Puts out what it drew and nothing else."""
 
     def step(self, obs, state, first):
-        outputs, state = Sound.step(self, obs, state, first)
+        outputs, state = ReferencePolicy.step(self, obs, state, first)
         return {name: outputs[name] for name in ("actions", "log_prob")}, state
 
 
@@ -310,11 +310,11 @@ class OnlyLogProbs(OnlySteps):
 def test_log_probs_alone_are_enough_to_look_at(seed):
     report = audit(OnlyLogProbs(seed), seed=seed)
     assert report.sound
-    assert "slots_are_apart" not in {f.check.name for f in report.findings if f.verdict == Verdict.NOT_RUN}
+    assert "slots_are_independent" not in {f.check.name for f in report.findings if f.verdict == Verdict.NOT_RUN}
 
 
 def test_a_policy_that_hardly_answers_is_woken_up():
-    class Weak(Sound):
+    class Weak(ReferencePolicy):
         def __init__(self, seed=0):
             super().__init__(seed)
             with torch.no_grad():
@@ -326,7 +326,7 @@ def test_a_policy_that_hardly_answers_is_woken_up():
 
     subject = Weak()
     kept = subject.module.encoder.weight.detach().clone()
-    report = audit(subject, checks=["slots_are_apart"])
+    report = audit(subject, checks=["slots_are_independent"])
     assert not report.sound
     assert "weight matrices were drawn larger" in report.note
     assert torch.equal(subject.module.encoder.weight, kept)

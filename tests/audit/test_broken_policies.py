@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.audit import audit, subject_of
+from holdfast.audit import audit, subject_from_settings
 from holdfast.config import load_settings
 from holdfast.policies.registry import load_file
 
@@ -23,24 +23,24 @@ NAMED = sorted({kind.caught_by for kind in BROKEN})
 # What the auditor says that each is like; nothing is said of those that no mutant is close to.
 KNOWN_AS = {
     "NoResets": "NeverResets",
-    "LearningRunsThrough": "LearningRunsThrough",
-    "ResetsLate": "ResetsAfterTheStep",
+    "LearningIgnoresResets": "LearningIgnoresResets",
+    "ResetsAfterStep": "ResetsAfterStep",
     "ResetsOnlyH": "ResetsOnlyH",
     "FlagsAsIndices": None,
-    "ForgetsWhileActing": "ForgetsWhileActing",
-    "ZeroStarts": "StartsFromZeros",
+    "ActingHasNoMemory": "ActingHasNoMemory",
+    "StartsFromZeros": "StartsFromZeros",
     "StartsOneStepLate": "StartsOneStepLate",
     "MixesTimeAndSlots": "MixesTimeAndSlots",
     "DetachesEveryStep": "DetachesEveryStep",
-    "LookingAdvances": None,
+    "ValueCallAdvancesMemory": None,
     "ReshapesLayers": "ReshapesLayers",
-    "CentresByTheBatch": "NormalisesOverSlots",
-    "NormaliserMoves": "NormaliserMoves",
+    "SubtractsBatchMean": "SubtractsBatchMean",
+    "NormaliserUpdatesInForward": "NormaliserUpdatesInForward",
 }
 
 
 def report_on(agent: str, checks: list[str] | None = None):
-    return audit(subject_of(load_settings([f"py_agent={agent}", "settings=quickstart"])), checks=checks)
+    return audit(subject_from_settings(load_settings([f"py_agent={agent}", "settings=quickstart"])), checks=checks)
 
 
 @pytest.mark.parametrize("kind", BROKEN, ids=lambda kind: kind.__name__)

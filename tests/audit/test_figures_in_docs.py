@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from audit.mutants import MUTANTS
 from holdfast.audit import CHECKS
-from holdfast.audit.mutants import MUTANTS
 
 ROOT = Path(__file__).parents[2]
 

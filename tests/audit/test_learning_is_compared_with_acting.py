@@ -4,21 +4,21 @@ import pytest
 import torch
 from torch import nn
 
+from audit.mutants import ReferencePolicy
 from holdfast.audit import Subject, Verdict, audit
-from holdfast.audit.mutants import Sound
 from support.findings import only
 
 
 def test_entropy_is_compared_with_that_of_acting():
-    class Doubles(Sound):
+    class Doubles(ReferencePolicy):
         def step(self, obs, state, first):
             outputs, state = super().step(obs, state, first)
             return {**outputs, "entropy": 2 * outputs["entropy"]}, state
 
-    assert "away from that of acting" in only(Doubles(), "entropy_is_that_of_the_policy").evidence
+    assert "away from that of acting" in only(Doubles(), "entropy_matches_policy").evidence
 
 
-class WipesAtForty(Sound):
+class WipesAtForty(ReferencePolicy):
     """Its window of forty steps runs over while it learns."""
 
     def sequence(self, obs, state, first, actions):
@@ -40,11 +40,11 @@ class WhispersAndWipes(WipesAtForty):
 
 @pytest.mark.parametrize("kind", [WipesAtForty, WhispersAndWipes])
 def test_what_begins_after_many_steps_is_seen(kind):
-    assert only(kind(), "steps_equal_a_sequence").verdict == Verdict.FAIL
+    assert only(kind(), "steps_equal_sequence").verdict == Verdict.FAIL
 
 
 def test_a_policy_that_blows_up_rounding_is_not_accused_of_it():
-    class Wild(Sound):
+    class Wild(ReferencePolicy):
         """A chaotic memory: differences double at every step. Learning rounds otherwise than acting."""
 
         def cell(self, x, state):
@@ -54,7 +54,7 @@ def test_a_policy_that_blows_up_rounding_is_not_accused_of_it():
         def sequence(self, obs, state, first, actions):
             return super().sequence(obs, tuple(leaf + 1e-8 for leaf in state), first, actions)
 
-    finding = only(Wild(), "steps_equal_a_sequence")
+    finding = only(Wild(), "steps_equal_sequence")
     assert finding.verdict == Verdict.PASS
     assert "70 steps could not be compared: rounding alone grows to" in finding.evidence
 
@@ -86,17 +86,17 @@ def test_both_parts_of_complex_numbers_count():
             return {"logits": torch.stack(logits)}, tuple(x.conj() for x in state) if self.conjugated else state
 
     assert audit(Turns(conjugated=False)).sound
-    assert [finding.check.name for finding in audit(Turns(conjugated=True)).failures] == ["the_final_state_is_right"]
+    assert [finding.check.name for finding in audit(Turns(conjugated=True)).failures] == ["final_state_is_correct"]
 
 
 def test_frozen_weights_need_no_gradient():
-    class Frozen(Sound):
+    class Frozen(ReferencePolicy):
         def network(self):
             network = super().network()
             network.encoder.requires_grad_(False)
             return network
 
-    class SeesCodes(Sound):
+    class SeesCodes(ReferencePolicy):
         """Whole numbers, so only weights can say that the encoder is cut off."""
 
         def observations(self, N, generator):
@@ -115,12 +115,12 @@ def test_frozen_weights_need_no_gradient():
 
 
 def test_scoring_without_a_graph_is_no_scoring():
-    class ScoresUnderNoGrad(Sound):
+    class ScoresUnderNoGrad(ReferencePolicy):
         def score(self, obs, terminated, truncated, state, actions):
             with torch.no_grad():
                 return super().score(obs, terminated, truncated, state, actions)
 
     assert (
         "gradients by the start state are 1 of the largest"
-        in only(ScoresUnderNoGrad(), "scoring_equals_a_sequence").evidence
+        in only(ScoresUnderNoGrad(), "score_equals_sequence").evidence
     )

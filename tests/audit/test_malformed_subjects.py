@@ -7,46 +7,46 @@ import pytest
 import torch
 from torch import nn
 
+from audit.mutants import ReferencePolicy
 from holdfast.audit import UnusableError, Verdict, audit
 from holdfast.audit.adapters import StepFunction
-from holdfast.audit.mutants import Sound
 from support.findings import only
 
 
-class MemoryIsADict(Sound):
+class MemoryIsADict(ReferencePolicy):
     def get_memory(self):
         return {"h": self.memory[0]}
 
 
-class StateIsNested(Sound):
+class StateIsNested(ReferencePolicy):
     def initial_state(self, B):
         h, c = super().initial_state(B)
         return (h,), (c,)
 
 
-class HandsBackNoState(Sound):
+class HandsBackNoState(ReferencePolicy):
     def step(self, obs, state, first):
         return super().step(obs, state, first)[0]
 
 
-class PutsOutAFloat(Sound):
+class PutsOutAFloat(ReferencePolicy):
     def step(self, obs, state, first):
         outputs, state = super().step(obs, state, first)
         return outputs | {"temperature": 1.0}, state
 
 
-class SequenceHandsBackATensor(Sound):
+class SequenceHandsBackATensor(ReferencePolicy):
     def sequence(self, obs, state, first, actions):
         outputs, state = super().sequence(obs, state, first, actions)
         return outputs, state[0]
 
 
-class ObservesArrays(Sound):
+class ObservesArrays(ReferencePolicy):
     def observations(self, N, generator):
         return np.zeros((N, 5))
 
 
-class SeesOneThing(Sound):
+class SeesOneThing(ReferencePolicy):
     def observations(self, N, generator):
         return torch.zeros(N, 5)
 
@@ -69,7 +69,7 @@ def test_what_is_malformed_is_said_in_a_line(kind, said):
 
 
 def test_learning_that_names_its_outputs_otherwise_is_not_called_sound():
-    class Misspelt(Sound):
+    class Misspelt(ReferencePolicy):
         def sequence(self, obs, state, first, actions):
             outputs, final = super().sequence(obs, state, first, actions)
             return {f"{name}s": y for name, y in outputs.items()}, final
@@ -107,36 +107,36 @@ def test_a_state_is_read_by_the_names_of_a_dict_whatever_their_order():
         audit(subject(other_names))
 
 
-class OtherNamesLater(Sound):
+class OtherNamesLater(ReferencePolicy):
     def step(self, obs, state, first):
         outputs, state = super().step(obs, state, first)
         return (outputs | {"extra": outputs["value"]} if first.any() else outputs), state
 
 
 def test_outputs_that_come_and_go_are_a_finding():
-    finding = only(OtherNamesLater(), "slots_are_apart")
+    finding = only(OtherNamesLater(), "slots_are_independent")
     assert finding.verdict == Verdict.FAIL
     assert "names have to be the same at every step" in finding.evidence
 
 
-class OtherShapesLater(Sound):
+class OtherShapesLater(ReferencePolicy):
     def step(self, obs, state, first):
         outputs, state = super().step(obs, state, first)
         return (outputs | {"value": outputs["value"].unsqueeze(-1)} if first.any() else outputs), state
 
 
-class EntropyOfAnotherShape(Sound):
+class EntropyOfAnotherShape(ReferencePolicy):
     def scores(self, log_probs, value, actions):
         scores = super().scores(log_probs, value, actions)
         return scores | {"entropy": scores["entropy"].unsqueeze(-1)}
 
 
-class ScoresATensor(Sound):
+class ScoresATensor(ReferencePolicy):
     def score(self, obs, terminated, truncated, state, actions):
         return super().score(obs, terminated, truncated, state, actions)["value"]
 
 
-class RebuildsWithoutAModule(Sound):
+class RebuildsWithoutAModule(ReferencePolicy):
     def rebuild(self):
         other = super().rebuild()
         other.module = None
@@ -146,9 +146,9 @@ class RebuildsWithoutAModule(Sound):
 @pytest.mark.parametrize(
     ("kind", "check", "said"),
     [
-        (OtherShapesLater, "slots_are_apart", r"a step gave value of shape \[4, 1\], and another one of \[4\]"),
-        (EntropyOfAnotherShape, "entropy_is_that_of_the_policy", r"output entropy is .* they have to agree"),
-        (ScoresATensor, "scoring_equals_a_sequence", "scoring gave outputs of type Tensor"),
+        (OtherShapesLater, "slots_are_independent", r"a step gave value of shape \[4, 1\], and another one of \[4\]"),
+        (EntropyOfAnotherShape, "entropy_matches_policy", r"output entropy is .* they have to agree"),
+        (ScoresATensor, "score_equals_sequence", "scoring gave outputs of type Tensor"),
         (RebuildsWithoutAModule, "weights_load_with_other_slots", "rebuild gave a subject without module"),
     ],
 )

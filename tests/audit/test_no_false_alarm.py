@@ -1,12 +1,12 @@
-"""Sound policies of unusual kinds pass, and states of the wrong shape are said to be so, not accused of something else."""
+"""ReferencePolicy policies of unusual kinds pass, and states of the wrong shape are said to be so, not accused of something else."""
 
 import pytest
 import torch
 
+from audit.mutants import ReferencePolicy
+from audit.mutants.gradients import DetachesEveryStep
 from holdfast.audit import UnusableError, Verdict, assert_sound, audit
 from holdfast.audit.adapters import StepFunction
-from holdfast.audit.mutants import Sound
-from holdfast.audit.mutants.gradients import DetachesEveryStep
 from support.unusual_policies import (
     ActsWithoutGradients,
     ChoosesHard,
@@ -94,7 +94,7 @@ def test_learning_is_looked_at_even_if_acting_has_no_gradients():
     class ActsWithoutAndDetaches(ActsWithoutGradients, DetachesEveryStep):
         pass
 
-    assert "gradients_flow_within_an_episode" in dict(failures(ActsWithoutAndDetaches()))
+    assert "gradients_flow_through_time" in dict(failures(ActsWithoutAndDetaches()))
 
 
 def test_a_counter_that_is_never_reset_is_seen_where_the_rest_is():
@@ -103,12 +103,12 @@ def test_a_counter_that_is_never_reset_is_seen_where_the_rest_is():
             return (*super().reset(state, first)[:2], state[2])
 
     found = dict(failures(NeverResetsItsCount()))
-    assert found.keys() >= {"every_part_of_the_state_is_reset", "reset_at_the_first_step", "reset_with_one_slot"}
-    assert "tensor 2 of the state" in found["every_part_of_the_state_is_reset"]
+    assert found.keys() >= {"reset_clears_whole_state", "reset_at_first_step", "reset_with_one_slot"}
+    assert "tensor 2 of the state" in found["reset_clears_whole_state"]
 
 
 def test_an_output_that_nothing_moves_does_not_wake_a_policy():
-    class HasADeviation(Sound):
+    class HasADeviation(ReferencePolicy):
         def scores(self, log_probs, value, actions):
             return {**super().scores(log_probs, value, actions), "deviation": torch.ones_like(value)}
 
@@ -116,11 +116,11 @@ def test_an_output_that_nothing_moves_does_not_wake_a_policy():
     with torch.no_grad():
         for weight in loud.module.parameters():
             weight.mul_(2.0)
-    assert audit(loud, checks=["reset_inside"]).note == ""
+    assert audit(loud, checks=["reset_inside_sequence"]).note == ""
     quiet = HasADeviation()
     with torch.no_grad():
         quiet.module.critic.weight.mul_(1e-6)
-    assert "an observation moved value by" in audit(quiet, checks=["reset_inside"]).note
+    assert "an observation moved value by" in audit(quiet, checks=["reset_inside_sequence"]).note
 
 
 def test_what_could_not_run_is_not_run():
@@ -128,29 +128,29 @@ def test_what_could_not_run_is_not_run():
     assert found["integer_flags"].verdict == Verdict.NOT_RUN
     assert "flags that are not boolean are refused" in found["integer_flags"].evidence
     found = {f.check.name: f for f in audit(HandsBackNoState()).findings}
-    assert found["the_final_state_is_right"].evidence == "its form for sequences hands back no state"
+    assert found["final_state_is_correct"].evidence == "its form for sequences hands back no state"
     with pytest.raises(AssertionError, match="integer_flags could not run"):
         assert_sound(TakesOnlyBooleans(), checks=["integer_flags"])
 
 
-class StateOnAnotherAxis(Sound):
+class StateOnAnotherAxis(ReferencePolicy):
     def initial_state(self, B):
         return (torch.zeros(B, 6),)
 
 
-class StateIsATensor(Sound):
+class StateIsATensor(ReferencePolicy):
     def step(self, obs, state, first):
         outputs, after = super().step(obs, state, first)
         return outputs, torch.stack(after)
 
 
-class OutputsAreATensor(Sound):
+class OutputsAreATensor(ReferencePolicy):
     def step(self, obs, state, first):
         outputs, after = super().step(obs, state, first)
         return outputs["value"], after
 
 
-class OnlyActions(Sound):
+class OnlyActions(ReferencePolicy):
     def step(self, obs, state, first):
         outputs, after = super().step(obs, state, first)
         return {"actions": outputs["actions"]}, after
@@ -171,7 +171,7 @@ def test_a_subject_of_the_wrong_shape_is_told_which(kind, said):
 
 
 def test_an_audit_leaves_statistics_as_they_were_even_if_they_are_replaced():
-    class Averages(Sound):
+    class Averages(ReferencePolicy):
         def network(self):
             network = super().network()
             network.register_buffer("mean", torch.zeros(()))
@@ -182,12 +182,12 @@ def test_an_audit_leaves_statistics_as_they_were_even_if_they_are_replaced():
             return super().encode(obs)
 
     subject = Averages()
-    assert "calls_change_no_weights" in [f.check.name for f in audit(subject).failures]
+    assert "calls_do_not_change_weights" in [f.check.name for f in audit(subject).failures]
     assert float(subject.module.mean) == 0.0
 
 
 def test_an_audit_leaves_the_policy_as_it_was():
-    subject = Sound()
+    subject = ReferencePolicy()
     subject.module.encoder.eval()
     kept = {name: x.clone() for name, x in subject.module.state_dict().items()}
     with torch.no_grad():

@@ -6,28 +6,28 @@ import sys
 import pytest
 import torch
 
+from audit.mutants import ReferencePolicy
+from audit.mutants.episodes import NeverResets
+from audit.mutants.learning import ScoringWritesMemory
+from audit.mutants.slots import AllLayersStartFromLast
 from holdfast.audit import Subject, UnusableError, Verdict, assert_sound, audit
 from holdfast.audit.adapters import StepFunction
-from holdfast.audit.mutants import Sound
-from holdfast.audit.mutants.episodes import NeverResets
-from holdfast.audit.mutants.learning import ScoringWritesMemory
-from holdfast.audit.mutants.slots import StartsOneLayer
 from holdfast.errors import SettingsError
 from support.findings import only
 
 
 def test_ending_the_process_is_no_way_to_pass():
-    class Leaves(Sound):
+    class Leaves(ReferencePolicy):
         def step(self, obs, state, first):
             sys.exit(0)
 
-    class LeavesInACheck(Sound):
+    class LeavesInACheck(ReferencePolicy):
         def reset_memory(self):
             sys.exit(0)
 
     with pytest.raises(UnusableError, match="Leaves cannot be run: SystemExit"):
         audit(Leaves())
-    finding = only(LeavesInACheck(), "a_reset_memory_is_blank")
+    finding = only(LeavesInACheck(), "reset_memory_clears_everything")
     assert finding.verdict == Verdict.FAIL
     assert "it raised SystemExit" in finding.evidence
 
@@ -49,7 +49,7 @@ def test_a_policy_too_quiet_to_be_heard_is_not_called_sound():
 
 
 def test_outputs_that_never_change_cannot_be_audited():
-    class Constant(Sound):
+    class Constant(ReferencePolicy):
         def heads(self, y):
             return super().heads(0 * y)
 
@@ -58,7 +58,7 @@ def test_outputs_that_never_change_cannot_be_audited():
 
 
 def test_gradients_that_are_nowhere_are_not_said_to_be_kept_apart():
-    class SeesCodes(Sound):
+    class SeesCodes(ReferencePolicy):
         """Nothing has a gradient: observations are whole numbers, and the state is detached."""
 
         def observations(self, N, generator):
@@ -70,13 +70,13 @@ def test_gradients_that_are_nowhere_are_not_said_to_be_kept_apart():
         def reset(self, state, first):
             return tuple(leaf.detach() for leaf in super().reset(state, first))
 
-    for check in ("gradients_stop_at_a_reset", "slots_are_apart_in_gradients"):
+    for check in ("gradients_stop_at_reset", "slot_gradients_are_independent"):
         finding = only(SeesCodes(), check)
         assert (finding.verdict, finding.evidence) == (Verdict.NOT_RUN, "there was nothing to measure")
 
 
 def test_an_error_of_ours_that_a_policy_raises_is_a_finding_about_it():
-    class RefusesOneSlot(Sound):
+    class RefusesOneSlot(ReferencePolicy):
         def step(self, obs, state, first):
             if len(obs) == 1:
                 raise SettingsError("one slot is not enough")
@@ -88,24 +88,24 @@ def test_an_error_of_ours_that_a_policy_raises_is_a_finding_about_it():
 
 
 def test_a_value_that_cannot_be_looked_up_is_a_finding():
-    class HasABrokenValue(Sound):
+    class HasABrokenValue(ReferencePolicy):
         def value(self, obs, state, first):
             raise KeyError("critic")
 
-    assert "it raised KeyError" in only(HasABrokenValue(), "start_states_are_not_changed").evidence
+    assert "it raised KeyError" in only(HasABrokenValue(), "inputs_are_not_modified").evidence
 
 
 def test_values_that_end_the_process_are_a_finding():
-    class LeavesWhenAsked(Sound):
+    class LeavesWhenAsked(ReferencePolicy):
         def value(self, obs, state, first):
             sys.exit(0)
 
-    assert audit(LeavesWhenAsked(), checks=["reset_inside"]).sound
-    assert "it raised SystemExit" in only(LeavesWhenAsked(), "start_states_are_not_changed").evidence
+    assert audit(LeavesWhenAsked(), checks=["reset_inside_sequence"]).sound
+    assert "it raised SystemExit" in only(LeavesWhenAsked(), "inputs_are_not_modified").evidence
 
 
 def test_gradients_through_a_drawn_action_do_not_stand_in_for_those_of_scoring():
-    class DetachesWhatItScores(Sound):
+    class DetachesWhatItScores(ReferencePolicy):
         """Real actions are drawn with a gradient; while learning, what they are scored by has none through the encoder."""
 
         def step(self, obs, state, first):
@@ -130,7 +130,7 @@ def test_gradients_through_a_drawn_action_do_not_stand_in_for_those_of_scoring()
 
 
 def test_noise_in_the_state_is_not_taken_for_a_remembered_action():
-    class ShakesItsState(Sound):
+    class ShakesItsState(ReferencePolicy):
         """Real actions, and noise that enters the state after they were drawn."""
 
         sequence = Subject.sequence
@@ -142,12 +142,12 @@ def test_noise_in_the_state_is_not_taken_for_a_remembered_action():
             shaken = (state[0] + 0.1 * torch.randn(state[0].shape), state[1])
             return {"actions": actions, "mean": mean, "value": value}, shaken
 
-    assert only(ShakesItsState(), "equal_calls_are_equal").verdict == Verdict.FAIL
+    assert only(ShakesItsState(), "calls_are_repeatable").verdict == Verdict.FAIL
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
 def test_rounding_that_is_as_large_as_bugs_cannot_be_audited(kind):
-    class Rounds(Sound):
+    class Rounds(ReferencePolicy):
         def scores(self, log_probs, value, actions):
             return {name: y.to(kind) for name, y in super().scores(log_probs, value, actions).items()}
 
@@ -161,18 +161,18 @@ def test_no_checks_are_no_audit():
 
 
 def test_a_check_named_twice_runs_once():
-    assert len(audit(Sound(), checks=["reset_inside", "reset_inside"]).findings) == 1
+    assert len(audit(ReferencePolicy(), checks=["reset_inside_sequence", "reset_inside_sequence"]).findings) == 1
 
 
 def test_what_one_test_declares_excuses_nothing_in_the_next():
     subject = NeverResets()
-    assert_sound(subject, checks=["reset_inside"], declared=["lifetime_memory"])
-    with pytest.raises(AssertionError, match="reset_inside"):
-        assert_sound(subject, checks=["reset_inside"])
+    assert_sound(subject, checks=["reset_inside_sequence"], declared=["lifetime_memory"])
+    with pytest.raises(AssertionError, match="reset_inside_sequence"):
+        assert_sound(subject, checks=["reset_inside_sequence"])
 
 
 def test_a_start_state_that_is_used_wrongly_is_not_excused_as_unused():
-    finding = only(StartsOneLayer(), "layers_are_in_place", declared=["zero_start_states"])
+    finding = only(AllLayersStartFromLast(), "layers_are_not_mixed", declared=["zero_start_states"])
     assert finding.verdict == Verdict.FAIL
 
 
@@ -180,7 +180,7 @@ def test_what_was_looked_at_is_judged_even_if_the_rest_is_not_offered():
     class NoScore(NeverResets):
         score = Subject.score
 
-    class NoScoreButSound(Sound):
+    class NoScoreButSound(ReferencePolicy):
         score = Subject.score
 
     assert only(NoScore(), "reset_on_terminated").verdict == Verdict.FAIL
@@ -193,7 +193,7 @@ def test_the_place_to_look_at_is_the_policys_own():
     class StepsOnly(NeverResets):
         act, get_memory, set_memory = Subject.act, Subject.get_memory, Subject.set_memory
 
-    assert "mutants/sound.py:" in only(StepsOnly(), "reset_inside").where  # NeverResets inherits both methods
+    assert "mutants/sound.py:" in only(StepsOnly(), "reset_inside_sequence").where  # NeverResets inherits both methods
     scores = inspect.getsourcelines(ScoringWritesMemory.score)[1]
-    assert only(ScoringWritesMemory(), "learning_leaves_memory_alone").where.endswith(f"mutants/learning.py:{scores}")
+    assert only(ScoringWritesMemory(), "learning_does_not_write_memory").where.endswith(f"mutants/learning.py:{scores}")
     assert all("audit/subject.py" not in finding.where for finding in audit(StepsOnly()).failures)

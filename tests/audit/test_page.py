@@ -7,25 +7,28 @@ from html.parser import HTMLParser
 import pytest
 import torch
 
+from audit.mutants import ReferencePolicy
+from audit.mutants.episodes import LearningIgnoresResets, NeverResets
+from audit.mutants.slots import ScalesByBatchMaximum
 from holdfast.audit import DEVIATIONS, Verdict, audit
 from holdfast.audit.dependence import DependencyMap
-from holdfast.audit.mutants import Sound
-from holdfast.audit.mutants.episodes import LearningRunsThrough, NeverResets
-from holdfast.audit.mutants.slots import ScalesByTheBatch
 from holdfast.audit.page import kinds_of_cells, picture, report_page
 
 NOTHING = frozenset()
 # Those that draw the maps, and no more: the page is tested here, not the audit.
-CHECKS = ["reset_inside", "gradients_stop_at_a_reset", "slots_are_apart", "slots_are_apart_in_gradients"]
+CHECKS = ["reset_inside_sequence", "gradients_stop_at_reset", "slots_are_independent", "slot_gradients_are_independent"]
 
 
-class RunsThroughOnPurpose(LearningRunsThrough):
+class RunsThroughOnPurpose(LearningIgnoresResets):
     declared = frozenset({"learning_without_resets"})
 
 
 @pytest.fixture(scope="module")
 def reports():
-    return {kind: audit(kind(), CHECKS) for kind in (Sound, NeverResets, ScalesByTheBatch, RunsThroughOnPurpose)}
+    return {
+        kind: audit(kind(), CHECKS)
+        for kind in (ReferencePolicy, NeverResets, ScalesByBatchMaximum, RunsThroughOnPurpose)
+    }
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +52,12 @@ def map_of(size, first=((0,), (0,)), kind="changes"):
 
 
 def test_a_sound_policy_has_no_forbidden_cell(reports, pages):
-    assert 'class="forbidden"' not in pages[Sound].split('<div class="maps">', 1)[1]
-    for what, form in reports[Sound].maps:
-        assert cells(pages[Sound], "forbidden", what, form) == set()
-        assert len(cells(pages[Sound], "answers", what, form)) == 70  # 27 + 15 + 16 + 12, by hand from MAP_ENDS
+    assert 'class="forbidden"' not in pages[ReferencePolicy].split('<div class="maps">', 1)[1]
+    for what, form in reports[ReferencePolicy].maps:
+        assert cells(pages[ReferencePolicy], "forbidden", what, form) == set()
+        assert (
+            len(cells(pages[ReferencePolicy], "answers", what, form)) == 70
+        )  # 27 + 15 + 16 + 12, by hand from MAP_RESETS
 
 
 @pytest.mark.parametrize("what", ["changes", "gradients"])
@@ -65,7 +70,7 @@ def test_without_resets_cells_over_an_episode_start_are_forbidden(pages, what):
 
 
 def test_statistics_of_the_batch_show_as_forbidden_cells_between_slots(pages):
-    found = cells(pages[ScalesByTheBatch], "forbidden")
+    found = cells(pages[ScalesByBatchMaximum], "forbidden")
     assert len(found) > 5
     assert all(output[0] != source[0] for output, source in found)
 
@@ -123,7 +128,7 @@ def test_pictures_speak_and_do_not_rely_on_colour(pages):
 def test_a_map_that_could_not_have_shown_a_leak_says_so(pages):
     drawn = picture(map_of([[0.5, 0.5], [1e-6, 0.1], [0.0, 0.1]]), NOTHING)
     assert any(said.startswith("At 1 of 2 steps not even its own observation") for said in drawn.sentences)
-    assert "would hardly show" not in pages[Sound]
+    assert "would hardly show" not in pages[ReferencePolicy]
 
 
 # ------------------------------------------------------------------------------------------------------------ text
@@ -133,22 +138,22 @@ def test_failures_come_first_with_all_there_is_to_say(reports, pages):
     page = pages[NeverResets]
     order = [page.index(heading) for heading in ("not sound</span>", 'id="failed"', 'id="maps"', 'id="checks"')]
     assert order == sorted(order)
-    (finding,) = [finding for finding in reports[NeverResets].failures if finding.check.name == "reset_inside"]
-    card = page.split('id="failed-reset_inside"')[1].split("</article>")[0]
-    for said in (finding.check.promise, finding.check.cost, finding.check.mend, finding.evidence, finding.where):
+    (finding,) = [finding for finding in reports[NeverResets].failures if finding.check.name == "reset_inside_sequence"]
+    card = page.split('id="failed-reset_inside_sequence"')[1].split("</article>")[0]
+    for said in (finding.check.promise, finding.check.cost, finding.check.fix, finding.evidence, finding.where):
         assert said
         assert said in card
 
 
 def test_a_sound_page_says_so_and_lists_every_check(reports, pages):
-    assert "✓ nothing failed in" in pages[Sound]
-    assert "What failed" not in pages[Sound]
-    for finding in reports[Sound].findings:
-        assert f"<code>{finding.check.name}</code>" in pages[Sound]
+    assert "✓ nothing failed in" in pages[ReferencePolicy]
+    assert "What failed" not in pages[ReferencePolicy]
+    for finding in reports[ReferencePolicy].findings:
+        assert f"<code>{finding.check.name}</code>" in pages[ReferencePolicy]
 
 
 def test_a_page_without_maps_says_why(reports):
-    assert "No maps were drawn" in report_page(replace(reports[Sound], maps={}))
+    assert "No maps were drawn" in report_page(replace(reports[ReferencePolicy], maps={}))
 
 
 # ------------------------------------------------------------------------------------------- nothing from outside
@@ -156,14 +161,14 @@ def test_a_page_without_maps_says_why(reports):
 
 def test_names_and_evidence_are_text_not_markup(reports):
     evil = "<script>alert(1)</script>\"'&{{ 7 * 7 }}"
-    finding = replace(reports[Sound].findings[0], verdict=Verdict.FAIL, evidence=evil, where=evil)
-    page = report_page(replace(reports[Sound], name=evil, findings=(finding,)))
+    finding = replace(reports[ReferencePolicy].findings[0], verdict=Verdict.FAIL, evidence=evil, where=evil)
+    page = report_page(replace(reports[ReferencePolicy], name=evil, findings=(finding,)))
     assert "<script" not in page
     assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") == 5  # title, heading, card twice, table
     assert "{{ 7 * 7 }}" in page
 
 
-@pytest.mark.parametrize("kind", [Sound, ScalesByTheBatch])
+@pytest.mark.parametrize("kind", [ReferencePolicy, ScalesByBatchMaximum])
 def test_the_page_refers_to_nothing_outside_itself(pages, kind):
     page = pages[kind]
     for outside in ("http:", "https:", "src=", "@import", "url(", "<link", "<script", "<iframe"):

@@ -73,7 +73,7 @@ def file(tmp_path):
 def refused(target, *words):
     """What is said of it, in at most two lines."""
     with pytest.raises(SettingsError) as caught:
-        assert_sound(str(target), *words, checks=["slots_are_apart"])
+        assert_sound(str(target), *words, checks=["slots_are_independent"])
     assert len(str(caught.value).splitlines()) <= 2
     return str(caught.value)
 

@@ -8,28 +8,28 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.audit.mutants import register
+from audit.mutants import register
 from holdfast.cli import main
 from holdfast.config import load_settings
 from holdfast.trainer import train
 from support.commands import Commands
 
 ROOT = Path(__file__).parents[2]
-ONE = ["--only", "slots_are_apart"]
+ONE = ["--only", "slots_are_independent"]
 FILE = """
 import time
 from torch import nn
-from holdfast.audit.mutants import Sound
-from holdfast.audit.mutants.slots import ScalesByTheBatch
+from audit.mutants import ReferencePolicy
+from audit.mutants.slots import ScalesByBatchMaximum
 
 def subject():
-    return ScalesByTheBatch()
+    return ScalesByBatchMaximum()
 
 def three():
     return 3
 
 def of_a_file(path):
-    return ScalesByTheBatch()
+    return ScalesByBatchMaximum()
 
 class Plain(nn.Module):
     pass
@@ -37,7 +37,7 @@ class Plain(nn.Module):
 def raising():
     raise ValueError("not today")
 
-class Forever(Sound):
+class Forever(ReferencePolicy):
     def observations(self, N, generator):
         while True:
             time.sleep(0.01)
@@ -73,7 +73,7 @@ def file(tmp_path):
 def test_a_policy_by_words(capsys):
     run("py_agent=box", "env=gym:CartPole-v1", *ONE)
     out = capsys.readouterr().out
-    assert "slots_are_apart  pass" in out
+    assert "slots_are_independent  pass" in out
     assert "py_agent=box in gym:CartPole-v1: nothing failed in 1 of" in out
 
 
@@ -82,9 +82,9 @@ def test_a_failure_says_what_it_costs_and_how_to_mend_it(file, capsys):
     out = capsys.readouterr().out
     assert "FAIL" in out
     assert "when the observation of slot" in out
-    for line in ("found    ", "costs    Agents act on what others see", "to mend  Look for statistics", "look at  "):
+    for line in ("found    ", "costs    Agents act on what others see", "to fix  Look for statistics", "look at  "):
         assert line in out
-    assert "ScalesByTheBatch: NOT SOUND. 1 FAIL in" in out
+    assert "ScalesByBatchMaximum: NOT SOUND. 1 FAIL in" in out
 
 
 def test_a_class_of_ones_own_in_a_world(capsys):
@@ -95,7 +95,7 @@ def test_a_class_of_ones_own_in_a_world(capsys):
 def test_a_run(tmp_path, capsys):
     words = ["env=gym:CartPole-v1", "env.num_envs=2", "trainer.horizon=4", "trainer.total_timesteps=8", "progress=off"]
     folder = train(load_settings([*words, f"runs_dir={tmp_path}", "run=first"])).run
-    run(str(folder), "--only", "reset_inside", "--only", "log_probs_replay")
+    run(str(folder), "--only", "reset_inside_sequence", "--only", "log_probs_replay")
     assert "first at checkpoint 00000001: nothing failed in 2 of" in capsys.readouterr().out
     run("first", "--runs-dir", str(tmp_path), *ONE, "--json")
     assert json.loads(capsys.readouterr().out)["sound"] is True
@@ -107,17 +107,17 @@ def test_the_most_telling_failures_are_explained_and_known_bugs_named(file, caps
     page = tmp_path / "audit.html"
     run(f"{file}:subject", "--html", str(page), code=1)
     out = capsys.readouterr().out
-    assert out.count("  to mend  ") == 3
+    assert out.count("  to fix  ") == 3
     assert re.search(r"\d+ more failed, maybe of the same cause; --all explains them, too\.", out)
-    assert "Known bugs that fail like this:\n  ScalesByTheBatch: Observations are divided" in out
-    assert "<strong>ScalesByTheBatch</strong>: Observations are divided" in page.read_text()
+    assert "Known bugs that fail like this:\n  ScalesByBatchMaximum: Observations are divided" in out
+    assert "<strong>ScalesByBatchMaximum</strong>: Observations are divided" in page.read_text()
     run(f"{file}:subject", "--all", code=1)
     out = capsys.readouterr().out
-    assert out.count("  to mend  ") == out.count(" FAIL ") - 1  # the closing line counts them
+    assert out.count("  to fix  ") == out.count(" FAIL ") - 1  # the closing line counts them
     assert "more failed" not in out
     run(f"{file}:subject", "--json", code=1)
     named = [bug["name"] for bug in json.loads(capsys.readouterr().out)["known_bugs"]]
-    assert named[0] == "ScalesByTheBatch"
+    assert named[0] == "ScalesByBatchMaximum"
 
 
 def test_what_belongs_to_the_verdict_is_on_the_page_too(tmp_path, capsys):
@@ -139,8 +139,8 @@ def test_json_and_the_exit_code_go_together(file, capsys):
 def test_declared_on_the_command_line(capsys, monkeypatch):
     monkeypatch.setattr(register, "MUTANTS", [])  # run once more, the file registers its mutants once more
     mutants = ROOT / "src" / "holdfast" / "audit" / "mutants" / "episodes.py"
-    run(f"{mutants}:NeverResets", "--only", "reset_inside", code=1)
-    run(f"{mutants}:NeverResets", "--only", "reset_inside", "--declare", "lifetime_memory")
+    run(f"{mutants}:NeverResets", "--only", "reset_inside_sequence", code=1)
+    run(f"{mutants}:NeverResets", "--only", "reset_inside_sequence", "--declare", "lifetime_memory")
     out = capsys.readouterr().out
     assert "Declared: lifetime_memory." in out
 
@@ -148,7 +148,7 @@ def test_declared_on_the_command_line(capsys, monkeypatch):
 def test_a_page(file, tmp_path, capsys):
     page = tmp_path / "audit.html"
     run(f"{file}:subject", *ONE, "--html", str(page), code=1)
-    assert "ScalesByTheBatch" in page.read_text()
+    assert "ScalesByBatchMaximum" in page.read_text()
     assert f"The page is in {page}." in capsys.readouterr().out
 
 
@@ -162,13 +162,13 @@ def test_the_checks_are_listed(capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "name what is to be audited"),
+        ([], "name what is to be audit_mutants"),
         (["py_agent=fst"], "Did you mean fast?"),
         (["nowhere"], "no such run"),
         (["fast"], "Did you mean py_agent=fast?"),
         (
-            ["py_agent=fast", "--only", "slots_are_apard"],
-            "there is no check slots_are_apard. Did you mean slots_are_apart?",
+            ["py_agent=fast", "--only", "slots_are_independant"],
+            "there is no check slots_are_independant. Did you mean slots_are_independent?",
         ),
         (["py_agent=fast", "--declare", "laziness"], "laziness is no deviation that can be declared"),
         (["{file}:three"], "int is no policy the auditor knows"),
@@ -179,10 +179,10 @@ def test_the_checks_are_listed(capsys):
         (["{file}:Plain", "env=memory"], "is an nn.Module and no policy the auditor knows"),
         (["{file}:nobody", "env=memory"], "there is nothing of that name"),
         (["{file}:subject", "env=memory"], "subject brings its own"),
-        (["{file}"], "name what is to be audited in it"),
+        (["{file}"], "name what is to be audit_mutants in it"),
         (["./nothing.py:X"], "no such file: ./nothing.py"),
         (["py_agent=fast", "--html", "/no/such/folder/a.html"], "in a folder that exists"),
-        (["py_agent=fast", "--quick", "--only", "reset_inside"], "--quick and --only: give one of them"),
+        (["py_agent=fast", "--quick", "--only", "reset_inside_sequence"], "--quick and --only: give one of them"),
         (["py_agent=fast", "--all", "--json"], "--all and --json: give one of them"),
         (["py_agent=fast", "--py-agent", "a.py:B"], "--py-agent is for runs"),
     ],
@@ -242,7 +242,7 @@ def test_a_check_that_was_named_and_could_not_run_is_no_success(tmp_path, capsys
     said = capsys.readouterr()
     assert "reset_on_truncated  not run" in said.out
     assert said.err == "a check named with --only could not run: the table says why.\n"
-    run(f"{path}:subject", "--only", "reset_inside", "--only", "reset_on_truncated", code=1)
+    run(f"{path}:subject", "--only", "reset_inside_sequence", "--only", "reset_on_truncated", code=1)
 
 
 def test_a_file_that_raises(tmp_path, capsys):
@@ -263,14 +263,14 @@ def test_a_file_that_ends_the_process_is_not_sound(tmp_path, capsys):
 
 def test_files_beside_the_file_can_be_imported_and_hide_nothing_afterwards(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
-    (tmp_path / "beside_a.py").write_text("from holdfast.audit.mutants import Sound")
+    (tmp_path / "beside_a.py").write_text("from audit.mutants import ReferencePolicy")
     (tmp_path / "beside_b.py").write_text("NAME = 'of the file beside'")
     path = tmp_path / "importing.py"
     path.write_text(
-        "from beside_a import Sound\n"
+        "from beside_a import ReferencePolicy\n"
         "def subject():\n"
         "    from beside_b import NAME\n"
-        "    sound = Sound()\n"
+        "    sound = ReferencePolicy()\n"
         "    sound.name = NAME\n"
         "    return sound\n"
     )
@@ -292,12 +292,12 @@ def test_one_that_takes_for_ever_is_given_up_on_and_told_where_it_was(file, tmp_
 
 PRINTS = """
 import os
-from holdfast.audit.mutants import Sound
+from audit.mutants import ReferencePolicy
 
 print("imported")
 os.system("echo from another process")
 
-class Prints(Sound):
+class Prints(ReferencePolicy):
     def step(self, obs, state, first):
         print("a step")
         return super().step(obs, state, first)
@@ -320,32 +320,32 @@ def test_what_cannot_be_audited_is_said_in_json_too(capsys):
 
 ENDS_THE_PROCESS = """
 import os, signal, threading, time
-from holdfast.audit.mutants import Sound
+from audit.mutants import ReferencePolicy
 
-class Leaves(Sound):
+class Leaves(ReferencePolicy):
     def sequence(self, *args):
         os._exit(0)
 
-class LeavesAsIfItFailed(Sound):
+class LeavesAsIfItFailed(ReferencePolicy):
     def sequence(self, *args):
         os._exit(1)
 
-class LeavesAChild(Sound):
+class LeavesAChild(ReferencePolicy):
     def sequence(self, *args):
         if os.fork() == 0:
             os.close(1)
             time.sleep(30)
         os._exit(0)
 
-class NeverEnds(Sound):
+class NeverEnds(ReferencePolicy):
     def sequence(self, *args):
         time.sleep(600)
 
-class Crashes(Sound):
+class Crashes(ReferencePolicy):
     def sequence(self, *args):
         os.kill(os.getpid(), signal.SIGSEGV)
 
-class Lingers(Sound):
+class Lingers(ReferencePolicy):
     def __init__(self):
         super().__init__()
         threading.Thread(target=time.sleep, args=(600,)).start()
@@ -365,9 +365,9 @@ def test_a_policy_that_leaves_or_never_ends_is_said_in_json_too(tmp_path):
 @pytest.mark.parametrize(
     ("name", "code", "said"),
     [
-        ("Leaves", 2, "the policy ended the process, with exit code 0, before it was judged"),
-        ("LeavesAsIfItFailed", 2, "the policy ended the process, with exit code 1, before it was judged"),
-        ("Crashes", 2, "the policy ended the process, SIGSEGV, before it was judged"),
+        ("Leaves", 2, "the policy ended the process, with exit code 0, before it was judge"),
+        ("LeavesAsIfItFailed", 2, "the policy ended the process, with exit code 1, before it was judge"),
+        ("Crashes", 2, "the policy ended the process, SIGSEGV, before it was judge"),
         ("Lingers", 0, ""),
     ],
 )

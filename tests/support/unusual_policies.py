@@ -1,12 +1,12 @@
-"""Sound policies of unusual kinds, which no check of the auditor may accuse."""
+"""ReferencePolicy policies of unusual kinds, which no check of the auditor may accuse."""
 
 import torch
 
-from holdfast.audit.mutants import Sound
-from holdfast.audit.mutants.sound import HIDDEN
+from audit.mutants import ReferencePolicy
+from audit.mutants.reference_policy import HIDDEN
 
 
-class MasksWithInfinity(Sound):
+class MasksWithInfinity(ReferencePolicy):
     """Choice 2 is never legal."""
 
     def heads(self, y):
@@ -20,7 +20,7 @@ class MasksWithInfinity(Sound):
         return {**scores, "entropy": -(legal.exp() * legal).sum(-1)}
 
 
-class DrawsFromItsOwnGenerator(Sound):
+class DrawsFromItsOwnGenerator(ReferencePolicy):
     def __init__(self, seed=0):
         super().__init__(seed)
         self.own = torch.Generator().manual_seed(1)
@@ -31,13 +31,13 @@ class DrawsFromItsOwnGenerator(Sound):
         return {"actions": actions, **self.scores(outputs["full_log_probs"], outputs["value"], actions)}, state
 
 
-class ActsWithoutGradients(Sound):
+class ActsWithoutGradients(ReferencePolicy):
     def step(self, obs, state, first):
         with torch.no_grad():
             return super().step(obs, state, first)
 
 
-class TakesOnlyBooleans(Sound):
+class TakesOnlyBooleans(ReferencePolicy):
     def reset(self, state, first):
         if first.dtype != torch.bool:
             raise TypeError("flags are boolean")
@@ -47,7 +47,7 @@ class TakesOnlyBooleans(Sound):
         return terminated | truncated
 
 
-class LearnsItsStart(Sound):
+class LearnsItsStart(ReferencePolicy):
     """The blank state is not zero but learned, and resets go back to it."""
 
     def network(self):
@@ -72,7 +72,7 @@ class LearnsItsStart(Sound):
             leaf[:, slots] = blank.detach()
 
 
-class CountsSteps(Sound):
+class CountsSteps(ReferencePolicy):
     """A third tensor of the state is a whole number."""
 
     def initial_state(self, B):
@@ -95,7 +95,7 @@ class CountsInABuffer(CountsSteps):
         self.module.register_buffer("count", self.memory[2], persistent=False)
 
 
-class RemembersTheLargestOfAll(Sound):
+class RemembersTheLargestOfAll(ReferencePolicy):
     """A running maximum that begins at minus infinity."""
 
     def initial_state(self, B):
@@ -118,7 +118,7 @@ class RemembersTheLargestOfAll(Sound):
         self.memory[1][:, slots] = 0.0
 
 
-class DrawsRealNumbers(Sound):
+class DrawsRealNumbers(ReferencePolicy):
     """Actions are drawn with a gradient, as many libraries draw them."""
 
     def distribution(self, log_probs):
@@ -155,7 +155,7 @@ class DrawsByRejection(DrawsRealNumbers):
         return torch.distributions.Beta(0.5 - log_probs, 1.0 - 0.5 * log_probs)
 
 
-class RemembersWhatItDid(Sound):
+class RemembersWhatItDid(ReferencePolicy):
     """The action that was drawn goes into the next state."""
 
     def initial_state(self, B):
@@ -181,7 +181,7 @@ class RemembersWhatItDid(Sound):
         return torch.nn.functional.one_hot(actions, HIDDEN).float().unsqueeze(0)
 
 
-class ChoosesHard(Sound):
+class ChoosesHard(ReferencePolicy):
     """Memory is one of six symbols, with a gradient as if it were their probabilities."""
 
     layered = False
@@ -192,7 +192,7 @@ class ChoosesHard(Sound):
         return x + hard, (torch.stack([hard, x]), 0.5 * state[1] + 0.1 * hard)
 
 
-class WaitsForACue(Sound):
+class WaitsForACue(ReferencePolicy):
     """Nine of ten observations show no cue, and change nothing in memory."""
 
     def observations(self, N, generator):
@@ -218,12 +218,12 @@ class WaitsForACue(Sound):
         return self.scores(*self.heads(self.encode(obs) + torch.stack(seen)), actions), (memory,)
 
 
-class HandsBackNoState(Sound):
+class HandsBackNoState(ReferencePolicy):
     def sequence(self, obs, state, first, actions):
         return super().sequence(obs, state, first, actions)[0], ()
 
 
-class RemembersAWindow(Sound):
+class RemembersAWindow(ReferencePolicy):
     """Its state is the features of the last three steps, the oldest of which falls out, and which of them there were."""
 
     layered, no_gradient = False, (1,)
@@ -239,14 +239,14 @@ class RemembersAWindow(Sound):
         return (weights * seen).sum(0) + x, (seen, there)
 
 
-class HasFewReluUnits(Sound):
+class HasFewReluUnits(ReferencePolicy):
     """Some of them do not answer to a small change, while a large one wakes them."""
 
     def encode(self, obs):
         return torch.relu(self.module.encoder(obs))
 
 
-class ObservesCodes(Sound):
+class ObservesCodes(ReferencePolicy):
     """Real numbers that are only names of things."""
 
     def observations(self, N, generator):
@@ -256,7 +256,7 @@ class ObservesCodes(Sound):
         return super().encode(torch.nn.functional.one_hot(obs[..., 0].long(), 5).float())
 
 
-class RemembersTheLargest(Sound):
+class RemembersTheLargest(ReferencePolicy):
     """A running maximum: what is not the largest has no gradient, and a larger one would move outputs."""
 
     def cell(self, x, state):
@@ -264,7 +264,7 @@ class RemembersTheLargest(Sound):
         return h[0] + h[1] + state[1].sum(0), (h, 0.5 * state[1])
 
 
-class PutsOutProbabilities(Sound):
+class PutsOutProbabilities(ReferencePolicy):
     """They sum to 1, whatever the state. Learning goes slot by slot."""
 
     def scores(self, log_probs, value, actions):

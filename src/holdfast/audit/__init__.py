@@ -1,12 +1,12 @@
-"""The auditor: finds state bugs in anyone's recurrent policy, before any training."""
+"""The auditor: finds state bugs in recurrent policies before any training."""
 
+from holdfast.audit.assertions import assert_sound, describe_failures
 from holdfast.audit.audit import Report, audit
 from holdfast.audit.checks import CHECKS
-from holdfast.audit.failing import UnusableError
+from holdfast.audit.errors import UnusableError
 from holdfast.audit.findings import Check, Finding, Verdict
-from holdfast.audit.sound import assert_sound, failures_in_words
 from holdfast.audit.subject import DEVIATIONS, NotOfferedError, Outputs, State, Subject
-from holdfast.audit.target import subject_of
+from holdfast.audit.target import subject_from_settings
 
 __all__ = [
     "CHECKS",
@@ -22,6 +22,6 @@ __all__ = [
     "Verdict",
     "assert_sound",
     "audit",
-    "failures_in_words",
-    "subject_of",
+    "describe_failures",
+    "subject_from_settings",
 ]

@@ -1,4 +1,4 @@
-"""What an audit finds: one finding per check, with its numbers."""
+"""Checks, what they measure, and the findings of an audit."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from holdfast.audit.script import SCORING, SEQUENCE
+from holdfast.audit.script import SCORE, SEQUENCE
 
 if TYPE_CHECKING:
-    from holdfast.audit.examination import Examination
+    from holdfast.audit.context import Context
 
-SAME = 1e-5  # outputs further apart than this are different; the limit of replay parity
-MOVED = 1e-7  # outputs closer than this are the same
-NO_GRADIENT = 1e-7  # of the largest gradient; a true zero is exactly 0
-
-
-LEARNING_ONLY = ("zero_start_states", "learning_without_resets")  # these excuse nothing in acting
+SAME = 1e-5  # larger differences count as changes; also the limit of replay parity
+MOVED = 1e-7  # smaller differences count as no change
+NO_GRADIENT = 1e-7  # relative to the largest gradient; a true zero is exactly 0
+LEARNING_ONLY = ("zero_start_states", "learning_without_resets")  # deviations that excuse nothing while acting
 
 
 class Verdict(StrEnum):
@@ -30,71 +28,68 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """One promise. `run` measures and enters into the tally whatever breaks it."""
+    """One promise about a policy. `run` measures it."""
 
     name: str
     promise: str
-    cost: str  # what it does to training when it is broken
-    mend: str
+    cost: str  # what a violation does to training
+    fix: str
     look_at: str  # the subject's method whose code is concerned
-    run: Callable[[Examination, Tally], None]
-    excused_by: tuple[str, ...] = ()  # declared deviations under which a failure is on purpose
+    run: Callable[[Context, Tally], None]
+    excused_by: tuple[str, ...] = ()  # deviations that, declared, explain a failure
     quick: bool = False  # also part of the short audit before training
-    root: int = 0  # broken, it makes others fail that are fine; the higher, the more of them
+    root: int = 0  # how many other checks a failure here tends to fail too; higher is reported first
 
 
 @dataclass
 class Tally:
-    """The measurements of one check."""
+    """The measurements of one check. Every violation is kept with its call, its size and a message."""
 
     largest: float | None = None
     smallest: float | None = None
-    looked_at: Counter[str] = field(default_factory=Counter)  # how often, by form
-    broken: list[tuple[str, float, str]] = field(default_factory=list)  # form, size, what happened
-    remark: str = ""  # what could not be looked at, beside what was
+    measured: Counter[str] = field(default_factory=Counter)  # number of measurements by call
+    violations: list[tuple[str, float, str]] = field(default_factory=list)
+    remark: str = ""  # what could not be measured
 
-    def still(self, form: str, size: float, said: str, limit: float = SAME) -> None:
-        """This must not have moved."""
-        self.looked_at[form] += 1
+    def expect_unchanged(self, call: str, size: float, message: str, limit: float = SAME) -> None:
+        """Record a difference that must not be larger than `limit`."""
         self.largest = max(self.largest or 0.0, size)
-        if not size <= limit:
-            self.broken.append((form, size, said))
+        self._record(call, size <= limit, size, message)
 
-    def moves(self, form: str, size: float, said: str, least: float = MOVED) -> None:
-        """This must have moved."""
-        self.looked_at[form] += 1
+    def expect_change(self, call: str, size: float, message: str) -> None:
+        """Record a difference that must not be zero."""
         self.smallest = size if self.smallest is None else min(self.smallest, size)
-        if not size > least:
-            self.broken.append((form, size, said))
+        self._record(call, size > MOVED, size, message)
 
-    def holds(self, form: str, is_so: bool, said: str) -> None:
-        """A plain yes or no."""
-        self.looked_at[form] += 1
-        if not is_so:
-            self.broken.append((form, 1.0, said))
+    def expect(self, call: str, condition: bool, message: str) -> None:
+        """Record a condition that must be true."""
+        self._record(call, condition, 1.0, message)
 
-    @property
-    def measured(self) -> int:
-        return self.looked_at.total()
+    def _record(self, call: str, passed: bool, size: float, message: str) -> None:
+        self.measured[call] += 1
+        if not passed:
+            self.violations.append((call, size, f"{call}: {message}"))
 
-    def figures(self) -> str:
-        """For a check that passed."""
+    def summary(self) -> str:
+        """Describe the measurements of a check that passed."""
         parts = []
         if self.largest is not None:
-            parts.append(f"nothing moved by more than {self.largest:.1e}" if self.largest else "nothing moved")
+            parts.append(f"largest difference {self.largest:.1e}" if self.largest else "no difference")
         if self.smallest is not None:
-            parts.append(f"what should move moved by {self.smallest:.1e} or more")
-        return f"{'; '.join(parts) or 'held'} ({self.measured} looked at){self.remark and '; ' + self.remark}"
+            parts.append(f"smallest expected change {self.smallest:.1e}")
+        return f"{'; '.join(parts) or 'ok'} ({self.measured.total()} measured){self.remark and '; ' + self.remark}"
 
 
 @dataclass(frozen=True)
 class Finding:
+    """The result of one check."""
+
     check: Check
     verdict: Verdict
     evidence: str
     where: str = ""
     seconds: float = 0.0
-    broken_shares: Mapping[str, float] = field(default_factory=dict)  # by form, of what was looked at
+    failed_shares: Mapping[str, float] = field(default_factory=dict)  # by call: the share of measurements that failed
 
     def to_json(self) -> dict[str, str | float]:
         return {
@@ -103,40 +98,38 @@ class Finding:
             "promise": self.check.promise,
             "evidence": self.evidence,
             "cost": self.check.cost,
-            "mend": self.check.mend,
+            "fix": self.check.fix,
             "where": self.where,
             "seconds": round(self.seconds, 3),
         }
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """What was measured, judged. form: the one that the evidence is from."""
+class Outcome:
+    """The verdict on a tally. call: the one that the evidence is from."""
 
     verdict: Verdict
     evidence: str
-    form: str = ""
-    broken_shares: Mapping[str, float] = field(default_factory=dict)
+    call: str = ""
+    failed_shares: Mapping[str, float] = field(default_factory=dict)
 
 
-def judged(check: Check, tally: Tally, declared: frozenset[str]) -> Judgement:
+def judge(check: Check, tally: Tally, declared: frozenset[str]) -> Outcome:
+    """Turn the measurements of a check into a verdict."""
     if not tally.measured:
-        return Judgement(Verdict.NOT_RUN, "there was nothing to measure")
-    if not tally.broken:
-        return Judgement(Verdict.PASS, tally.figures())
-    not_meant = [entry for entry in tally.broken if not _excused(check, entry[0], declared)]
-    form, _, said = max(not_meant or tally.broken, key=lambda entry: entry[1])
-    if not not_meant:
-        return Judgement(Verdict.DECLARED, said, form)
-    more = len(not_meant) - 1
-    shares = {form: n / tally.looked_at[form] for form, n in Counter(form for form, _, _ in not_meant).items()}
-    return Judgement(Verdict.FAIL, said + (f" (and {more} more)" if more else ""), form, shares)
+        return Outcome(Verdict.NOT_RUN, "there was nothing to measure")
+    if not tally.violations:
+        return Outcome(Verdict.PASS, tally.summary())
+    excuses = declared.intersection(check.excused_by)
+    unexcused = [entry for entry in tally.violations if not any(excuses_call(name, entry[0]) for name in excuses)]
+    call, _, message = max(unexcused or tally.violations, key=lambda entry: entry[1])
+    if not unexcused:
+        return Outcome(Verdict.DECLARED, message, call)
+    more = len(unexcused) - 1
+    shares = {call: n / tally.measured[call] for call, n in Counter(call for call, _, _ in unexcused).items()}
+    return Outcome(Verdict.FAIL, message + (f" (and {more} more)" if more else ""), call, shares)
 
 
-def _excused(check: Check, form: str, declared: frozenset[str]) -> bool:
-    return any(name in declared and excuses_form(name, form) for name in check.excused_by)
-
-
-def excuses_form(deviation: str, form: str) -> bool:
-    """Deviations of learning excuse what learning runs only."""
-    return form in (SEQUENCE, SCORING) or deviation not in LEARNING_ONLY
+def excuses_call(deviation: str, call: str) -> bool:
+    """Whether a deviation applies to this call: those about learning do not apply to acting."""
+    return call in (SEQUENCE, SCORE) or deviation not in LEARNING_ONLY

@@ -1,4 +1,4 @@
-"""Probe: shows a subject scripts of observations and episode starts, in each form it can run them."""
+"""Probe: runs a subject on scripts, in every way it can be called."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from itertools import count
 import torch
 from torch import Tensor
 
-from holdfast.audit.compare import check_outputs, differences, exact, pair, stacked
-from holdfast.audit.failing import UnusableError
+from holdfast.audit.compare import check_outputs, check_pair, differences, stack_steps, to_double
+from holdfast.audit.errors import UnusableError
 from holdfast.audit.script import (
-    ACTING,
-    LOOKING,
-    SCORING,
+    ACT,
+    SCORE,
     SEQUENCE,
-    STEPPING,
+    STEP,
     VALUE,
+    VALUE_FROM_MEMORY,
     B,
     Script,
     T,
     Trace,
-    arriving,
+    act_inputs,
     flags,
 )
-from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, Subject, copied
+from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, Subject, copy_state
 
-POOL = 48
+POOL = 48  # observations that scripts are made of
 
 
 class Probe:
-    """One subject, one seed. Every run of a form starts from the same random numbers, so only the script differs."""
+    """One subject and one seed. Every run starts from the same random numbers, so only the script makes a difference."""
 
     def __init__(self, subject: Subject, seed: int = 0):
         self.subject = subject
@@ -38,62 +38,63 @@ class Probe:
         self.generator = torch.Generator().manual_seed(seed)
         self.pool = subject.observations(POOL, self.generator)
         if not isinstance(self.pool, Tensor):
-            raise UnusableError(f"observations gave {type(self.pool).__name__}: a tensor [N, ...] is needed.")
+            raise UnusableError(f"observations returned {type(self.pool).__name__}: return a tensor [N, ...].")
         if len(self.pool) != POOL:
-            raise UnusableError(f"observations({POOL}) gave {len(self.pool)}: they have to be [{POOL}, ...].")
+            raise UnusableError(f"observations({POOL}) returned {len(self.pool)}: return a tensor [{POOL}, ...].")
         if bool((self.pool == self.pool[:1]).all()):
-            raise UnusableError(f"observations({POOL}) are all alike, so nothing could be seen to answer to them.")
-        self._drawn = 0
-        self._states_drawn = count()
+            raise UnusableError(f"observations({POOL}) are all equal: the audit needs different ones.")
+        self._num_shown = 0
+        self._num_states = count()
 
     # ------------------------------------------------------------------------------------------------- scripts
 
-    def script(self, T: int = T, B: int = B, ends: dict[int, list[int]] | None = None, blank: bool = False) -> Script:
-        """Observations from the pool, no two successive ones alike; ends: {slot: steps that open an episode}."""
+    def script(
+        self, T: int = T, B: int = B, resets: dict[int, list[int]] | None = None, initial: bool = False
+    ) -> Script:
+        """Make a script from a random start state (or the initial one). resets: {slot: steps that start an episode}."""
         first = torch.zeros(T, B, dtype=torch.bool)
-        for slot, steps in (ends or {}).items():
+        for slot, steps in (resets or {}).items():
             first[steps, slot] = True
-        start = self.subject.initial_state(B) if blank else self.any_state(B)
-        return Script(self.pool[self._numbers(T * B)].unflatten(0, (T, B)), first, start)
+        start = self.subject.initial_state(B) if initial else self.random_state(B)
+        # Go round the pool, so that no two successive observations are equal.
+        indices = (torch.arange(T * B) + self._num_shown) % POOL
+        self._num_shown += T * B
+        return Script(self.pool[indices].unflatten(0, (T, B)), first, start)
 
-    def any_state(self, B: int) -> State:
-        """A state that differs everywhere, in every layer, slot and leaf, and is large enough to show.
-
-        What is no real number in it (a step counter, say), or only selects, is as a few steps left it: noise would mean nothing
-        there.
-        """
+    def random_state(self, B: int) -> State:
+        """Return a state of random numbers. Tensors that count or select are taken from a few real steps instead."""
         state = self.check_state(self.subject.initial_state(B), B, "initial_state")
-        if not all(self.is_real(i, leaf) for i, leaf in enumerate(state)):
-            state = self.lived_state(B)
-        return tuple(self._noise(leaf) if self.is_real(i, leaf) else leaf for i, leaf in enumerate(state))
+        if not all(self.is_continuous(i, leaf) for i, leaf in enumerate(state)):
+            state = self.visited_state(B)
+        return tuple(self._noise(leaf) if self.is_continuous(i, leaf) else leaf for i, leaf in enumerate(state))
 
-    def is_real(self, i: int, leaf: Tensor) -> bool:
-        """Whether any numbers would do as tensor i of a state."""
+    def is_continuous(self, i: int, leaf: Tensor) -> bool:
+        """Whether random numbers make sense as tensor i of a state."""
         return (leaf.is_floating_point() or leaf.is_complex()) and i not in self.subject.no_gradient
 
     def _noise(self, leaf: Tensor) -> Tensor:
         dtype = leaf.dtype if leaf.is_complex() else None
         return torch.randn(leaf.shape, generator=self.generator, dtype=dtype).to(leaf) * 0.7
 
-    def lived_state(self, B: int) -> State:
-        """What a few steps leave, of another number in each slot and in each call."""
-        states, most, turn = [self.subject.initial_state(B)], 5, next(self._states_drawn)
+    def visited_state(self, B: int) -> State:
+        """Return a state after one to five steps, a different number for each slot and each call."""
+        states, most, turn = [self.subject.initial_state(B)], 5, next(self._num_states)
         with torch.no_grad():
-            # At random: in turn, what one call sees may be what the one before it saw, a step earlier.
+            # At random: in pool order, one call could see what the previous one saw, a step earlier.
             for row in self.pool[torch.randint(POOL, (most, B), generator=self.generator)]:
-                states.append(self.subject.step(row, copied(states[-1]), torch.zeros(B, dtype=torch.bool))[1])
-        lived = states[1]
+                states.append(self.subject.step(row, copy_state(states[-1]), torch.zeros(B, dtype=torch.bool))[1])
+        mixed = states[1]
         for b in range(B):
-            lived = self.placed(lived, b, states[1 + (b + turn) % most], b)
-        return lived
+            mixed = self.with_slot(mixed, b, states[1 + (b + turn) % most], b)
+        return mixed
 
     def other_obs(self, obs: Tensor) -> Tensor:
-        """One from the pool that differs from this as much as any."""
-        distance = (exact(self.pool) - exact(obs)).abs().reshape(POOL, -1).sum(1)
+        """Return the observation of the pool that differs most from this one."""
+        distance = (to_double(self.pool) - to_double(obs)).abs().reshape(POOL, -1).sum(1)
         return self.pool[int(distance.argmax())]
 
-    def placed(self, state: State, b: int, source: State, row: int) -> State:
-        """`state`, with slot b taken from `row` of `source`."""
+    def with_slot(self, state: State, b: int, source: State, row: int) -> State:
+        """Return `state` with slot b replaced by slot `row` of `source`."""
         axis, mixed = self.subject.slot_axis, []
         for leaf, other in zip(state, source, strict=True):
             leaf = leaf.clone()
@@ -101,27 +102,21 @@ class Probe:
             mixed.append(leaf)
         return tuple(mixed)
 
-    def rows(self, state: State, slots: list[int]) -> State:
-        """Only these slots, in this order."""
+    def select_slots(self, state: State, slots: list[int]) -> State:
+        """Return these slots of a state, in this order."""
         return tuple(leaf.index_select(self.subject.slot_axis, torch.tensor(slots)).contiguous() for leaf in state)
 
-    def _numbers(self, n: int) -> Tensor:
-        """n numbers of observations, going round the pool, so that neighbours differ."""
-        numbers = (torch.arange(n) + self._drawn) % POOL
-        self._drawn += n
-        return numbers
-
-    # --------------------------------------------------------------------------------------------------- forms
+    # ------------------------------------------------------------------------------------------ what is offered
 
     @cached_property
     def _names(self) -> dict[str, list[str]]:
-        """By form that this subject has: the names of its outputs, without drawn actions."""
-        script, names = self.script(blank=True), {}
-        for form in (STEPPING, SEQUENCE, ACTING):
+        """Names of the outputs, actions aside, of each of step, sequence and act that the subject has."""
+        script, names = self.script(initial=True), {}
+        for form in (STEP, SEQUENCE, ACT):
             try:
                 outputs = self.run(form, script).outputs
             except NotOfferedError:
-                if form == STEPPING:
+                if form == STEP:
                     raise
                 continue
             names[form] = [name for name in outputs if name != ACTIONS]
@@ -129,173 +124,173 @@ class Probe:
 
     @property
     def forms(self) -> list[str]:
-        """What this subject can do: each check of behaviour in time looks at every one of them."""
+        """Those of step, sequence and act that the subject has."""
         return [*self._names]
+
+    @property
+    def pure_forms(self) -> list[str]:
+        """`forms` without act, which reads and writes memory."""
+        return [form for form in self.forms if form != ACT]
 
     @cached_property
     def calls(self) -> list[str]:
-        """Its forms, and whatever else can be asked of it."""
-        calls, script = self.forms, self.script(blank=True)
-        for call in (SCORING, VALUE, LOOKING):
+        """`forms`, and those of score, value and value_from_memory that the subject has."""
+        calls, script = self.forms, self.script(initial=True)
+        for call in (SCORE, VALUE, VALUE_FROM_MEMORY):
             try:
                 self.run(call, script)
             except NotOfferedError:
                 continue
-            except (Exception, SystemExit):  # offered, and broken, as the first check that asks for it will find
+            except (Exception, SystemExit):  # offered but broken: the first check that uses it reports that
                 pass
             calls.append(call)
         return calls
 
+    def require(self, form: str) -> None:
+        """Raise the subject's own NotOfferedError if it does not have this form."""
+        if form not in self.forms:
+            self.run(form, self.script(initial=True))
+
     @cached_property
     @torch.no_grad()
-    def actions_repeat(self) -> bool:
-        """Whether the same random numbers draw the same actions, however many slots saw something else.
+    def draws_are_repeatable(self) -> bool:
+        """Whether equal random numbers give equal actions, whatever other slots see.
 
-        Not if a policy has a generator of its own, nor if how many numbers a draw takes depends on what is drawn from.
+        Not so for a policy with its own generator, or if the number of draws depends on the distribution.
         """
         script, other = self.script(), self.script()
-        self.run(STEPPING, other)
+        self.run(STEP, other)
         left = torch.get_rng_state()
-        one, two = (self.run(STEPPING, script).outputs for _ in range(2))
+        one, two = (self.run(STEP, script).outputs for _ in range(2))
         return left.equal(torch.get_rng_state()) and not differences(one, two, actions_too=True).any()
 
     @property
     def not_scored(self) -> tuple[str, ...]:
-        """Names of outputs that single steps give and sequences do not."""
-        scored = self._names.get(SEQUENCE, self._names[STEPPING])
-        return tuple(name for name in self._names[STEPPING] if name not in scored)
+        """Names of outputs that `step` returns and `sequence` does not."""
+        scored = self._names.get(SEQUENCE, self._names[STEP])
+        return tuple(name for name in self._names[STEP] if name not in scored)
 
-    def check_forms_agree(self) -> None:
-        """Refuses a subject whose learning cannot be compared with its acting at all."""
-        if self.not_scored and set(self.not_scored) == set(self._names[STEPPING]):
-            one, other = (", ".join(self._names[form]) for form in (STEPPING, SEQUENCE))
-            raise UnusableError(f"step puts out {one}, and sequence {other}: give the same things the same names.")
+    def check_names_agree(self) -> None:
+        """Refuse a subject whose `step` and `sequence` have no output in common."""
+        if self.not_scored and set(self.not_scored) == set(self._names[STEP]):
+            one, other = (", ".join(self._names[form]) for form in (STEP, SEQUENCE))
+            raise UnusableError(f"step returns {one}, and sequence returns {other}: use the same names in both.")
 
     def check_precision(self) -> None:
-        """Refuses a subject whose rounding would be taken for bugs."""
-        trace = self.run(STEPPING, self.script(blank=True))
+        """Refuse a subject that computes in half precision, whose rounding would look like bugs."""
+        trace = self.run(STEP, self.script(initial=True))
         for kind in {x.dtype for x in (*trace.outputs.values(), *trace.final)} & {torch.float16, torch.bfloat16}:
             raise UnusableError(
-                f"it computes in {str(kind)[6:]}, whose rounding is as large as bugs are: audit it in float32."
+                f"it computes in {str(kind)[6:]}, whose rounding errors are as large as bugs: audit it in float32."
             )
 
-    @property
-    def pure_forms(self) -> list[str]:
-        return [form for form in self.forms if form != ACTING]
-
-    def needs(self, form: str) -> None:
-        """Raises NotOfferedError with the subject's own words if it has no such form."""
-        if form not in self.forms:
-            self.run(form, self.script(blank=True))
+    # ----------------------------------------------------------------------------------------------------- runs
 
     def run(
-        self, form: str, script: Script, actions: Tensor | None = None, draw: int = 0, copies: bool = True
+        self, call: str, script: Script, actions: Tensor | None = None, draw: int = 0, copies: bool = True
     ) -> Trace:
-        """Show the script in this form, or other call. actions: those to score; what stepping takes if left out.
+        """Run a script. actions: the ones to score (those that `step` takes by default). draw: other random numbers.
 
-        The policy is handed copies, so that one that writes into them spoils nothing of what is shown next.
+        The policy gets copies, so that one that writes into its arguments does not damage the script.
         """
-        learns = form in (SEQUENCE, SCORING)
+        learns = call in (SEQUENCE, SCORE)
         if learns:
-            actions = self.run(STEPPING, script).outputs.get(ACTIONS) if actions is None else actions
+            actions = self.run(STEP, script).actions if actions is None else actions
             actions = None if actions is None else actions.detach()
         seed_draws(self.seed * 1000 + draw)
-        shown = script.copy() if copies else script
+        given = script.copy() if copies else script
         if learns:
-            trace = self._all_at_once(form, shown, actions)
+            trace = self._run_at_once(call, given, actions)
+        elif call == STEP:
+            trace = self._run_steps(given)
+        elif call == VALUE:
+            shown = zip(given.obs, given.first, strict=True)
+            trace = Trace(stack_steps([self.subject.value(obs, given.start, first) for obs, first in shown]), ())
         else:
-            trace = {
-                STEPPING: self._step_through,
-                ACTING: self._act_through,
-                VALUE: self._value_each,
-                LOOKING: self._look_at_each,
-            }[form](shown)
-        self._check_outputs(form, trace.outputs, *script.first.shape)
+            trace = self._run_from_memory(call, given)
+        self._check_outputs(call, trace.outputs, *script.first.shape)
         if learns and actions is not None:
             trace = Trace({**trace.outputs, ACTIONS: actions}, trace.final)
         return trace
 
-    def _check_outputs(self, form: str, outputs: Outputs, T: int, B: int) -> None:
-        check_outputs(outputs, form)
-        for name, output in outputs.items():
-            if output.shape[:2] != (T, B):
-                raise UnusableError(
-                    f"{form} gave {name} of shape {[*output.shape]} for {T} steps of {B} slots: [{T}, {B}, ...] is needed."
-                )
-            if output.isnan().any():
-                raise UnusableError(f"{form} gave {name} that is not a number.")
+    def compare(self, form: str, script: Script, other: Script) -> Tensor:
+        """Return [T, B]: how far the outputs of two scripts differ, with the actions of the first scored in both."""
+        usual = self.run(form, script)
+        return differences(usual.outputs, self.run(form, other, usual.actions).outputs)
 
-    def check_state(self, state: State, B: int, source: str) -> State:
-        """A state has to be a tuple of tensors with the slots on one axis; anything else would accuse the wrong code."""
-        if not isinstance(state, tuple):
-            raise UnusableError(f"{source} gave a state of type {type(state).__name__}: a tuple of tensors is needed.")
-        for i, leaf in enumerate(state):
-            if not isinstance(leaf, Tensor):
-                raise UnusableError(
-                    f"{source}: entry {i} of the state is a {type(leaf).__name__}: a flat tuple of tensors is needed."
-                )
-        axis = self.subject.slot_axis
-        if any(bool(leaf.isnan().any()) for leaf in state):
-            raise UnusableError(f"{source} gave a state that is not a number.")
-        for i, leaf in enumerate(state):
-            if leaf.dim() <= axis or leaf.shape[axis] != B:
-                hint = " Set slot_axis." if B in leaf.shape else ""
-                raise UnusableError(
-                    f"{source}: tensor {i} of the state is {[*leaf.shape]} for {B} slots, which are expected on axis "
-                    f"{axis}.{hint}"
-                )
-        return state
+    def continue_acting(self, script: Script) -> Trace:
+        """Act on a script from the policy's current memory, ignoring the script's start state."""
+        seed_draws(self.seed * 1000)
+        return self._act_on(script.copy())
 
-    def _step_through(self, script: Script) -> Trace:
+    def _run_steps(self, script: Script) -> Trace:
         state, steps = script.start, []
         for obs, first in zip(script.obs, script.first, strict=True):
-            outputs, state = pair(self.subject.step(obs, state, first), "step")
+            outputs, state = check_pair(self.subject.step(obs, state, first), "step")
             self.check_state(state, len(obs), "step")
             steps.append(outputs)
-        return Trace(stacked(steps), state)
+        return Trace(stack_steps(steps), state)
 
-    def _all_at_once(self, form: str, script: Script, actions: Tensor | None) -> Trace:
-        if form == SEQUENCE:
-            outputs, final = pair(self.subject.sequence(script.obs, script.start, script.first, actions), "sequence")
+    def _run_at_once(self, call: str, script: Script, actions: Tensor | None) -> Trace:
+        if call == SEQUENCE:
+            given = self.subject.sequence(script.obs, script.start, script.first, actions)
+            outputs, final = check_pair(given, "sequence")
             if final != ():
                 self.check_state(final, script.first.shape[1], "sequence")
             return Trace(outputs, final)
         if actions is None:
-            raise NotOfferedError("it takes no actions, so there is nothing to score")
+            raise NotOfferedError("it returns no actions, so there is nothing to score")
         return Trace(self.subject.score(script.obs, *flags(script), script.start, actions), ())
 
-    def _value_each(self, script: Script) -> Trace:
-        """The value of every observation, each from the start state."""
-        shown = zip(script.obs, script.first, strict=True)
-        return Trace(stacked([self.subject.value(obs, script.start, first) for obs, first in shown]), ())
-
-    def _look_at_each(self, script: Script) -> Trace:
-        """The same from memory."""
-        if type(self.subject).look is Subject.look:
-            raise NotOfferedError("it has no call that only looks")
-        self.subject.set_memory(copied(script.start))
-        steps = [self.subject.look(*arriving(script, t)) for t in range(len(script.obs))]
-        return Trace(stacked(steps), ())
-
-    def _act_through(self, script: Script) -> Trace:
-        if type(self.subject).act is Subject.act:
-            raise NotOfferedError("the caller keeps its state")
-        self.subject.set_memory(copied(script.start))
-        return self._act_on(script)
+    def _run_from_memory(self, call: str, script: Script) -> Trace:
+        if getattr(type(self.subject), call) is getattr(Subject, call):
+            getattr(self.subject, call)(*act_inputs(script, 0))  # raises the reason
+        self.subject.set_memory(copy_state(script.start))
+        if call == ACT:
+            return self._act_on(script)
+        steps = [self.subject.value_from_memory(*act_inputs(script, t)) for t in range(len(script.obs))]
+        return Trace(stack_steps(steps), ())
 
     def _act_on(self, script: Script) -> Trace:
-        steps = [self.subject.act(*arriving(script, t)) for t in range(len(script.obs))]
+        steps = [self.subject.act(*act_inputs(script, t)) for t in range(len(script.obs))]
         memory = self.check_state(self.subject.get_memory(), script.first.shape[1], "get_memory")
-        return Trace(stacked(steps), memory)
+        return Trace(stack_steps(steps), memory)
 
-    def run_on(self, script: Script) -> Trace:
-        """Act from the memory as it is, whatever the script starts from."""
-        seed_draws(self.seed * 1000)
-        return self._act_on(script.copy())
+    # ----------------------------------------------------------------------------------------- types and shapes
+
+    def _check_outputs(self, call: str, outputs: Outputs, T: int, B: int) -> None:
+        check_outputs(outputs, call)
+        for name, output in outputs.items():
+            if output.shape[:2] != (T, B):
+                raise UnusableError(
+                    f"{call} returned {name} of shape {[*output.shape]} for {T} steps of {B} slots: "
+                    f"return [{T}, {B}, ...]."
+                )
+            if output.isnan().any():
+                raise UnusableError(f"{call} returned NaN in {name}.")
+
+    def check_state(self, state: State, B: int, source: str) -> State:
+        """Check that a state is a tuple of tensors with B slots on `slot_axis`."""
+        if not isinstance(state, tuple):
+            raise UnusableError(f"{source} returned a state of type {type(state).__name__}: return a tuple of tensors.")
+        axis = self.subject.slot_axis
+        for i, leaf in enumerate(state):
+            if not isinstance(leaf, Tensor):
+                raise UnusableError(
+                    f"{source}: entry {i} of the state is a {type(leaf).__name__}: return a flat tuple of tensors."
+                )
+            if leaf.isnan().any():
+                raise UnusableError(f"{source} returned NaN in the state.")
+            if leaf.dim() <= axis or leaf.shape[axis] != B:
+                hint = " Set slot_axis." if B in leaf.shape else ""
+                raise UnusableError(
+                    f"{source}: tensor {i} of the state has shape {[*leaf.shape]}, but needs {B} slots on axis {axis}.{hint}"
+                )
+        return state
 
 
 def seed_draws(seed: int) -> None:
-    """torch.manual_seed, which without an accelerator also writes down the stack, three times, for devices that are not there."""
+    """Seed torch's generator. torch.manual_seed is slow without an accelerator: it records the stack three times."""
     if torch.accelerator.is_available():
         torch.manual_seed(seed)
     else:

@@ -1,4 +1,4 @@
-"""Scripts: what a subject is shown, and the ways to show it."""
+"""Scripts: the observations, episode starts and start states that a policy is run on."""
 
 from __future__ import annotations
 
@@ -7,35 +7,28 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from holdfast.audit.subject import Outputs, State, copied
+from holdfast.audit.subject import ACTIONS, Outputs, State, copy_state
 
-STEPPING, SEQUENCE, ACTING = "stepping", "sequence", "acting"  # pure steps | one call for all steps | from kept memory
-SCORING = "scoring"  # a sequence that is told how episodes ended
-VALUE, LOOKING = "value", "looking"  # the value of an observation: from a state | from kept memory
-METHODS = {  # of a subject, by the call that runs it
-    STEPPING: "step",
-    SEQUENCE: "sequence",
-    ACTING: "act",
-    SCORING: "score",
-    VALUE: "value",
-    LOOKING: "look",
-}
+# The ways to run a script, each named after the method of `Subject` that it calls.
+STEP, SEQUENCE, ACT = "step", "sequence", "act"
+SCORE, VALUE, VALUE_FROM_MEMORY = "score", "value", "value_from_memory"
+CALLS = (STEP, SEQUENCE, ACT, SCORE, VALUE, VALUE_FROM_MEMORY)
 T, B = 6, 4
-LONG = 70  # steps, more than the chunks and windows people cut memory into
-TOO_WILD = 0.1  # where rounding grows to this, nothing can be said about a long sequence
-MANY = 12  # slots, more than tables and batches that are too small have room for
-# Episodes that begin inside, twice in a row, twice with a step between, at the first step and at the last.
-AWKWARD_ENDS: dict[int, list[int]] = {0: [2], 1: [1, 2], 2: [1, 3], 3: [0, 5]}
+LONG = 70  # steps: more than the usual chunk or window of 8, 16, 32 or 64
+CHAOTIC = 0.1  # if rounding errors grow to this, long sequences cannot be compared
+MANY = 12  # slots: more than an undersized table or batch has room for
+# {slot: steps that start an episode}: inside, on consecutive steps, one step apart, at the first and the last step.
+AWKWARD_RESETS: dict[int, list[int]] = {0: [2], 1: [1, 2], 2: [1, 3], 3: [0, 5]}
 
 
 @dataclass(frozen=True)
 class Script:
-    """T steps of B slots: what they see, where episodes begin, the state they start from."""
+    """T steps of B slots."""
 
     obs: Tensor  # [T, B, ...]
     first: Tensor  # [T, B] bool
     start: State
-    ended_by: str = ""  # terminated, truncated or both, for forms that can tell
+    ended_by: str = ""  # terminated, truncated or both, for calls that take both flags
 
     def with_obs(self, t: int, b: int, obs: Tensor) -> Script:
         changed = self.obs.clone()
@@ -46,24 +39,28 @@ class Script:
         return replace(self, first=first)
 
     def with_start_leaf(self, i: int, leaf: Tensor) -> Script:
-        """Tensor i of the start state is this one."""
+        """Replace tensor i of the start state."""
         return replace(self, start=(*self.start[:i], leaf, *self.start[i + 1 :]))
 
     def copy(self) -> Script:
-        """Tensors of its own. Gradients reach those it was copied from."""
-        return replace(self, obs=self.obs.clone(), first=self.first.clone(), start=copied(self.start))
+        """Clone every tensor; gradients flow back to the originals."""
+        return replace(self, obs=self.obs.clone(), first=self.first.clone(), start=copy_state(self.start))
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What came out, [T, B, ...] by name, and the state after the last step if the form hands one back."""
+    """The outputs of a run, [T, B, ...] by name, and its final state (() if the call returns none)."""
 
     outputs: Outputs
     final: State
 
+    @property
+    def actions(self) -> Tensor | None:
+        return self.outputs.get(ACTIONS)
 
-def arriving(script: Script, t: int, slots: list[int] | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What `act` and `look` are given at step t of a script, of these slots or of all: observations, flags, slots."""
+
+def act_inputs(script: Script, t: int, slots: list[int] | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the arguments of `act` at step t: observations, terminated, truncated, slots (all slots by default)."""
     terminated, truncated = flags(script)
     if slots is None:
         return script.obs[t], terminated[t], truncated[t], torch.arange(script.first.shape[1])
@@ -71,6 +68,6 @@ def arriving(script: Script, t: int, slots: list[int] | None = None) -> tuple[Te
 
 
 def flags(script: Script) -> tuple[Tensor, Tensor]:
-    """terminated and truncated [T, B]."""
+    """Return terminated and truncated, each [T, B]."""
     first, none = script.first, torch.zeros_like(script.first)
     return {"truncated": (none, first), "both": (first, first)}.get(script.ended_by, (first, none))

@@ -1,4 +1,4 @@
-"""Subject: a recurrent policy as the auditor sees it. Writing an adapter means filling in three methods of it."""
+"""Subject: the interface between the auditor and a recurrent policy. An adapter implements three of its methods."""
 
 from __future__ import annotations
 
@@ -12,127 +12,125 @@ from holdfast.errors import short_path
 
 State = tuple[Tensor, ...]
 Outputs = dict[str, Tensor]  # by name: [B, ...] from one step, [T, B, ...] from a sequence
-ACTIONS = "actions"  # the one output that is handed back to `sequence`, and is not compared
+ACTIONS = "actions"  # the one output that is passed back to `sequence`, and is not compared
 
-# Ways to differ from the usual on purpose. Declared, they are reported as declared; otherwise they are failures.
+# Intended deviations. A failure that one of them explains is reported as declared.
 DEVIATIONS = {
     "lifetime_memory": "memory is kept across episodes on purpose",
-    "zero_start_states": "learning starts every sequence from a blank memory on purpose",
-    "learning_without_resets": "learning runs through episode ends on purpose",
-    "truncated_gradients": "gradients reach back only part of a sequence on purpose",
+    "zero_start_states": "learning starts every sequence from zeros on purpose",
+    "learning_without_resets": "learning does not reset at episode ends on purpose",
+    "truncated_gradients": "gradients are cut inside a sequence on purpose",
     "memoryless": "the policy has no memory on purpose",
-    "boolean_flags": "flags are boolean wherever the policy is called",
+    "boolean_flags": "callers always pass boolean flags",
 }
-# Those under which memory reaches over the end of an episode.
+# Deviations that let memory cross the end of an episode.
 ACROSS_EPISODES = ("lifetime_memory", "learning_without_resets")
 
 
-def copied(state: State) -> State:
-    """The same numbers in tensors of their own. Gradients reach those they were copied from."""
+def copy_state(state: State) -> State:
+    """Clone every tensor; gradients flow back to the originals."""
     return tuple(leaf.clone() for leaf in state)
 
 
 class NotOfferedError(Exception):
-    """A subject cannot do this. The text says why, and is what the report shows instead of a verdict."""
+    """The subject does not support this call. The report shows the message as the reason for "not run"."""
 
 
 class Subject:
-    """A policy with its state as a value: what `step` is given, and what it hands back.
+    """A policy whose state is an argument and a result.
 
-    Fill in `observations`, `initial_state` and `step`. A policy that learns from whole sequences with other code than it
-    acts with also has `sequence`. Set `module` to what holds the weights. State is a tuple of tensors with the slots on
-    axis `slot_axis`. Everything below `sequence` is for policies that keep their memory themselves; where it is not
-    filled in, the checks that need it say so.
+    Implement `observations`, `initial_state` and `step`. Implement `sequence` too if learning runs other code than
+    acting. Set `module` to the network, so that its weights can be checked. State is a flat tuple of tensors with the
+    slots on axis `slot_axis`. The methods after `value` are for policies that keep their memory themselves; checks that
+    need a missing method are reported as not run.
     """
 
     name = "policy"
     module: nn.Module | None = None
     slot_axis = 1  # [layers, slots, hidden]
-    layered = True  # with slots on axis 1, axis 0 is layers; False for a window of steps and its like
-    # numbers of tensors of the state that only select (masks), so by which no gradient flows
+    layered = True  # with slot_axis 1, axis 0 is layers; False if it is something else, such as a window of steps
+    # Indices of state tensors that only select or count (masks, counters) and so need no gradient.
     no_gradient: tuple[int, ...] = ()
     declared: frozenset[str] = frozenset()
-    flags_are_cast = ""  # why the policy gets flags of one kind only, if an adapter sees to that
-    hint = ""  # what to say besides, if it cannot be run
+    fixed_flag_dtype = ""  # if the adapter converts flags: the reason, which skips the check of integer flags
+    hint = ""  # added to the error message if the policy cannot be run
 
-    # ------------------------------------------------------------------------------------------- for everyone
+    # ------------------------------------------------------------------------------------------- for every policy
 
     def observations(self, N: int, generator: torch.Generator) -> Tensor:
-        """N different observations [N, ...], such as the policy will meet."""
-        raise NotImplementedError("observations is not filled in")
+        """Return N different observations [N, ...] of the kind the policy is trained on."""
+        raise NotImplementedError("observations is not implemented")
 
     def initial_state(self, B: int) -> State:
-        """The blank state of B slots."""
-        raise NotImplementedError("initial_state is not filled in")
+        """Return the state of B slots at the start of an episode."""
+        raise NotImplementedError("initial_state is not implemented")
 
     def step(self, obs: Tensor, state: State, first: Tensor) -> tuple[Outputs, State]:
-        """Observations [B, ...] -> outputs [B, ...] and the next state. first [B]: this one opens an episode.
+        """Run one step: obs [B, ...] -> outputs [B, ...] and the next state. first [B]: obs starts an episode.
 
-        Drawn actions are put out as `actions` and their log-probs as `log_prob`; `value`, `entropy` and `full_log_probs`
-        (of every choice) are known by name, too. Any other name is compared as it is.
+        Return sampled actions as `actions` and their log-probs as `log_prob`. The names `value`, `entropy` and
+        `full_log_probs` (log-probs of every choice) are known too; any other output is only compared as numbers.
         """
-        raise NotImplementedError("step is not filled in")
+        raise NotImplementedError("step is not implemented")
 
     def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
-        """The same for [T, B, ...], as learning does it; actions [T, B, ...] are those that stepping gave, if it did.
+        """Run [T, B, ...] as learning does. actions [T, B, ...]: what `step` sampled, if it samples.
 
-        () as state: it hands none back.
+        Return () as the state if learning returns none.
         """
-        raise NotOfferedError("it has no form for sequences of its own: learning takes the same steps as acting")
+        raise NotOfferedError("no sequence() provided: learning runs the same steps as acting")
 
     def value(self, obs: Tensor, state: State, first: Tensor) -> Outputs:
-        """{"value": [B]} as a bootstrap computes it from a state, where that is other code than `step` (CleanRL's get_value)."""
-        raise NotOfferedError("it has no call that only looks")
+        """Return {"value": [B]} as the bootstrap computes it, if that is other code than `step` (CleanRL's get_value)."""
+        raise NotOfferedError("no call that only computes values")
 
-    # ------------------------------------------------------------------ for policies that keep memory themselves
+    # ------------------------------------------------------------------ for policies that keep their own memory
 
     def act(self, obs: Tensor, terminated: Tensor, truncated: Tensor, slots: Tensor) -> Outputs:
-        """One step of these slots [B], from the memory the policy keeps and into it."""
-        raise NotOfferedError("the caller keeps its state")
+        """Run one step of these slots [B], reading and updating the policy's own memory."""
+        raise NotOfferedError("the caller keeps the state")
 
-    def look(self, obs: Tensor, terminated: Tensor, truncated: Tensor, slots: Tensor) -> Outputs:
-        """The value of these observations, as a bootstrap needs it: from memory, and leaving it as it is."""
-        raise NotOfferedError("it has no call that only looks")
+    def value_from_memory(self, obs: Tensor, terminated: Tensor, truncated: Tensor, slots: Tensor) -> Outputs:
+        """Return {"value": [B]} for a bootstrap: reads the policy's own memory and must not change it."""
+        raise NotOfferedError("no call that only computes values")
 
     def score(self, obs: Tensor, terminated: Tensor, truncated: Tensor, state: State, actions: Tensor) -> Outputs:
-        """`sequence` with the two kinds of episode end told apart."""
-        raise NotOfferedError("it is told that an episode begins, not how the last one ended")
+        """Run `sequence` with terminated and truncated as separate flags."""
+        raise NotOfferedError("it gets one flag for episode starts, not terminated and truncated")
 
     def get_memory(self) -> State:
-        """A copy of what is kept of every slot, as `initial_state` has it: slots on axis `slot_axis`."""
-        raise NotOfferedError("it has no get_memory")
+        """Return a copy of the memory of every slot, in the layout of `initial_state`."""
+        raise NotOfferedError("no get_memory() provided")
 
     def set_memory(self, memory: State) -> None:
-        """Takes over a copy of a state as `get_memory` gives it. The number of slots may differ from call to call."""
-        raise NotOfferedError("it has no set_memory")
+        """Replace the memory by a copy of this one. The number of slots may change from call to call."""
+        raise NotOfferedError("no set_memory() provided")
 
     def reset_memory(self) -> None:
-        """Makes the memory of every slot blank: acting goes on as from `initial_state`."""
-        raise NotOfferedError("it has no reset_memory")
+        """Set every slot back to `initial_state`."""
+        raise NotOfferedError("no reset_memory() provided")
 
     def reset_slots(self, slots: Tensor) -> None:
-        """Makes the memory of these slots [n] blank (whole numbers, each below the number of slots), and of no other."""
-        raise NotOfferedError("it has no reset_slots")
+        """Set these slots [n] (integers) back to `initial_state`, and no others."""
+        raise NotOfferedError("no reset_slots() provided")
 
     def rebuild(self) -> Subject:
-        """The same policy made anew, with other weights, to load a checkpoint into."""
-        raise NotOfferedError("it is not said how to make another one of it")
+        """Return a new policy of the same kind with other weights, to load a checkpoint into."""
+        raise NotOfferedError("no rebuild() provided")
 
-    # ---------------------------------------------------------------------------------------------- where to look
+    # ------------------------------------------------------------------------------------------------ source code
 
     def where(self, method: str) -> str:
-        """file:line of the code behind one of these methods, for the report; '' if it cannot be found."""
+        """Return file:line of the code behind a method, for the report; '' if unknown."""
         code = getattr(type(self), method, None)
-        return "" if code is getattr(Subject, method, None) else source_of(code)
+        return "" if code is getattr(Subject, method, None) else source_location(code)
 
 
-def source_of(code: object) -> str:
-    """file:line of a function or class, short enough for a table; '' if there is no source."""
+def source_location(code: object) -> str:
+    """Return file:line of a function or class; '' if its source is not available."""
     try:
         path = inspect.getsourcefile(code)  # type: ignore[arg-type]
         _, line = inspect.getsourcelines(code)  # type: ignore[arg-type]
     except (TypeError, OSError):
         return ""
-    if path is None:
-        return ""
-    return f"{short_path(Path(path))}:{line}"
+    return "" if path is None else f"{short_path(Path(path))}:{line}"

@@ -1,4 +1,4 @@
-"""`holdfast audit`: find the subject, run the checks within a time limit, show how far they are."""
+"""`holdfast audit`: find the subject, run the checks within a time limit, show progress."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from holdfast.errors import SettingsError, place_in
 if TYPE_CHECKING:
     from holdfast.audit import Report
 
-CLEAR = "\r\033[K"  # the line that progress is shown on
+CLEAR_LINE = "\r\033[K"
 
 
 @dataclass
-class Place:
-    """What the audit is doing right now, for whoever waits for it."""
+class Progress:
+    """What the audit is doing, for the message of a timeout."""
 
     doing: str = "loading torch and the auditor"
 
@@ -42,43 +42,44 @@ def audit_target(
     py_agent: str | None,
     as_json: bool,
 ) -> Report:
-    place = Place()
+    """Audit what TARGET names on the command line."""
+    progress = Progress()
     show = sys.stderr.isatty() and not as_json
-    # Whatever the policy prints must not get into the report.
-    with giving_up_after(time_limit, place, CLEAR if show else "", as_json), turned_aside():
+    # What the policy prints must not get into the report.
+    with time_limited(time_limit, progress, CLEAR_LINE if show else "", as_json), stdout_to_stderr():
         from holdfast.audit import audit
-        from holdfast.audit.audit import check_declared, chosen_checks
-        from holdfast.audit.target import find_subject, saying_which
+        from holdfast.audit.audit import select_checks, validate_declared
+        from holdfast.audit.target import find_subject, naming_subject
         from holdfast.cli.audit_run import subject_of_run
 
-        chosen_checks(only)  # a misspelt name is said before the policy is made
-        check_declared(frozenset(declared))
-        place.doing = f"making {target}"
+        select_checks(only)  # refuse a misspelt name before the policy is created
+        validate_declared(frozenset(declared))
+        progress.doing = f"creating {target}"
         subject = find_subject(target, words, seed)
         if subject is None:
             subject = subject_of_run(target, words, runs_dir, py_agent)
         elif py_agent is not None:
-            raise SettingsError("--py-agent is for runs: it names the code of a policy that a run was trained with.")
-        place.doing = "the first run of the policy"
-        total = len(chosen_checks(only, quick))
+            raise SettingsError("--py-agent is only for runs: it names the code of the policy that the run trained.")
+        progress.doing = "the first run of the policy"
+        total = len(select_checks(only, quick))
         number = iter(range(1, total + 1))
 
         def on_check(name: str) -> None:
-            place.doing = name
+            progress.doing = name
             if show:
-                print(f"{CLEAR}{next(number)}/{total} {name}", end="", file=sys.stderr, flush=True)
+                print(f"{CLEAR_LINE}{next(number)}/{total} {name}", end="", file=sys.stderr, flush=True)
 
         try:
-            with saying_which(subject):
+            with naming_subject(subject):
                 return audit(subject, only, seed, quick, on_check, declared)
         finally:
             if show:
-                print(CLEAR, end="", file=sys.stderr, flush=True)
+                print(CLEAR_LINE, end="", file=sys.stderr, flush=True)
 
 
 @contextmanager
-def turned_aside() -> Iterator[None]:
-    """What is printed, by Python, by compiled code or by another process, goes to stderr."""
+def stdout_to_stderr() -> Iterator[None]:
+    """Send everything printed to stderr, also by compiled code and child processes."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
@@ -91,19 +92,19 @@ def turned_aside() -> Iterator[None]:
 
 
 @contextmanager
-def giving_up_after(seconds: float, place: Place, clear: str, as_json: bool) -> Iterator[None]:
-    """Ends the process if this takes too long: code of a user's own may never come back, and cannot be interrupted.
+def time_limited(seconds: float, progress: Progress, clear: str, as_json: bool) -> Iterator[None]:
+    """Exit if this takes too long: user code may hang in a way that cannot be interrupted.
 
-    clear: what takes the progress shown so far off the line.
+    clear: escape sequence that removes the progress line.
     """
-    watched, report_to = threading.get_ident(), os.dup(1)  # what is printed meanwhile goes elsewhere
+    watched, report_to = threading.get_ident(), os.dup(1)  # stdout is redirected meanwhile
 
     def give_up() -> None:
         stack = [*traceback.walk_stack(sys._current_frames()[watched])]
-        said = f"not done after {seconds:g} s: gave up in {place.doing}{place_in(reversed(stack))}."
-        print(f"{clear}{said} --time-limit sets how long to wait.", file=sys.stderr)
+        message = f"timed out after {seconds:g} s in {progress.doing}{place_in(reversed(stack))}."
+        print(f"{clear}{message} Raise --time-limit to wait longer.", file=sys.stderr)
         if as_json:
-            os.write(report_to, error_as_json(said).encode() + b"\n")
+            os.write(report_to, error_as_json(message).encode() + b"\n")
         leave(BAD_SETTINGS)
 
     timer = threading.Timer(seconds, give_up)

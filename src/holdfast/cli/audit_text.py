@@ -1,4 +1,4 @@
-"""An audit in the terminal: a table of verdicts, then what to do about each failure."""
+"""An audit in the terminal: a table of verdicts, then the fix for each failure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.audit.likeness import in_words
+from holdfast.audit.known_bugs import describe_bugs
 from holdfast.cli.tables import render, text_table, wrapped
 
 if TYPE_CHECKING:
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from holdfast.audit.findings import Finding
 
 COLOURS = {"pass": "green", "FAIL": "bold red", "declared": "yellow", "not run": "dim"}
-EXPLAINED = 3  # one bug fails many checks; the rest is in the table, and with --all in full
+NUM_EXPLAINED = 3  # one bug fails many checks; --all explains every failure
 
 
 def report_text(report: Report, explain_all: bool = False) -> str:
-    """explain_all: what to do about every failure, not only about the most telling."""
+    """Format a report. explain_all: explain every failure, not only the first few."""
     table = text_table("check", "verdict", "evidence")
     for finding in report.findings:
         table.add_row(finding.check.name, Text(finding.verdict, COLOURS[finding.verdict]), finding.evidence)
     failures = report.failures
-    explained = failures if explain_all else failures[:EXPLAINED]
+    explained = failures if explain_all else failures[:NUM_EXPLAINED]
     more = len(failures) - len(explained)
     parts = [
         render(table),
         *(_advice(finding) for finding in explained),
-        f"{more} more failed, maybe of the same cause; --all explains them, too." if more else "",
-        wrapped(in_words(report.known_bugs)),
+        f"{more} more failed, possibly with the same cause; see --all." if more else "",
+        wrapped(describe_bugs(report.known_bugs)),
         wrapped(_closing(report)),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -38,7 +38,7 @@ def report_text(report: Report, explain_all: bool = False) -> str:
 
 def _advice(finding: Finding) -> str:
     check = finding.check
-    parts = {"found": finding.evidence, "costs": check.cost, "to mend": check.mend, "look at": finding.where}
+    parts = {"found": finding.evidence, "cost": check.cost, "fix": check.fix, "look at": finding.where}
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for name, text in parts.items():
         if text:

@@ -1,4 +1,4 @@
-"""A command in a process of its own, so that code it runs cannot end it with an exit code that means something else."""
+"""Run a command in a child process, so that user code cannot end it with a misleading exit code."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from typing import NoReturn
 from holdfast.cli.failures import BAD_SETTINGS, error_as_json
 
 DONE = b"."
-_said: list[int] = []  # in the child: the pipe to say on that it ends by itself
+_done_pipes: list[int] = []  # in the child: where it announces a regular exit
 
 
 def supervised(command: Callable[[], None], as_json: bool = False) -> NoReturn:
-    """Run this in a child and exit as it does; if it was ended by something else than itself, say so and exit with 2.
+    """Run a command in a child and exit with its code; if something else ended the child, report that and exit with 2.
 
-    os._exit, a crash in compiled code and threads that never end are beyond what Python can catch in its own process.
+    Python cannot catch os._exit, a crash in compiled code or threads that never end within its own process.
     """
-    heard, said = os.pipe()
+    reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(heard)
-        _said.append(said)
+        os.close(reader)
+        _done_pipes.append(writer)
         _run(command)
-    os.close(said)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the child gets it, too, and says so
+    os.close(writer)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the child gets it too, and reports it
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGTERM))
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     if code == -signal.SIGTERM:
         sys.exit(128 + signal.SIGTERM)
-    if not _has_said(heard):
+    if not _announced(reader):
         how = f"with exit code {code}" if code >= 0 else signal.Signals(-code).name
-        message = f"the policy ended the process, {how}, before it was judged."
+        message = f"the policy ended the process ({how}) before the audit was done."
         print(message, file=sys.stderr)
         if as_json:
             print(error_as_json(message))
@@ -45,27 +45,27 @@ def supervised(command: Callable[[], None], as_json: bool = False) -> NoReturn:
 
 
 def leave(code: int) -> NoReturn:
-    """End this process now, whatever threads are still running, as a child that knows what it does."""
+    """Exit the child now, even if threads are still running, and announce that it is a regular exit."""
     for stream in (sys.stdout, sys.stderr, sys.__stdout__):
         with suppress(OSError, ValueError):  # nobody reads it any more
             if stream is not None:
                 stream.flush()
-    for pipe in _said:
+    for pipe in _done_pipes:
         os.write(pipe, DONE)
     os._exit(code)
 
 
-def _has_said(heard: int) -> bool:
-    """Whether the child that ended had said so. Its own children may still hold the pipe open."""
-    os.set_blocking(heard, False)
+def _announced(reader: int) -> bool:
+    """Whether the child announced its exit. Its own children may still hold the pipe open, so do not wait."""
+    os.set_blocking(reader, False)
     try:
-        return os.read(heard, 1) == DONE
+        return os.read(reader, 1) == DONE
     except BlockingIOError:
         return False
 
 
 def _run(command: Callable[[], None]) -> NoReturn:
-    """In the child: the command's own exit code."""
+    """Run the command in the child and exit with its code."""
     code: object = 1
     try:
         command()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from holdfast.audit import UnusableError, audit, failures_in_words, subject_of
-from holdfast.audit.likeness import in_words
+from holdfast.audit import UnusableError, audit, describe_failures, subject_from_settings
+from holdfast.audit.known_bugs import describe_bugs
 from holdfast.config.settings import Settings
 from holdfast.errors import SettingsError
 from holdfast.policies import OwnPolicySettings
@@ -20,7 +20,7 @@ def audit_first(settings: Settings) -> None:
     if settings.audit == "off" or (settings.audit == "auto" and ours):
         return
     try:
-        report = audit(subject_of(settings), quick=True, seed=settings.seed)
+        report = audit(subject_from_settings(settings), quick=True, seed=settings.seed)
     except UnusableError as error:
         message = f"audit: {agent} cannot be audited: {error}"
         if settings.audit == "warn":
@@ -33,14 +33,14 @@ def audit_first(settings: Settings) -> None:
         passed = f"{counts['pass']} quick checks passed{not_run} in {report.seconds:.0f} s"
         logger.info("audit: %s: %s; `holdfast audit` runs all of them", agent, passed)
     elif settings.audit == "warn":
-        logger.warning("audit: %s", failures_in_words(report))
+        logger.warning("audit: %s", describe_failures(report))
     else:
         failure, num_others = report.failures[0], len(report.failures) - 1
         others = f" (and {num_others} more)" if num_others else ""
         lines = [
             f"audit: {agent} fails {failure.check.name}{others}: {failure.evidence}.",
-            failure.check.mend,
-            in_words(report.known_bugs),
+            failure.check.fix,
+            describe_bugs(report.known_bugs),
             "`holdfast audit` with the same settings explains more; audit=warn trains the policy anyway.",
         ]
         raise SettingsError("\n".join(line for line in lines if line))

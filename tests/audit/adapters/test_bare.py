@@ -28,18 +28,18 @@ def test_sequences_run_through_episode_ends_which_is_sound_only_when_declared(ma
     torch.manual_seed(0)
     module = make()
     found = failed(module)
-    assert {"reset_inside", "steps_equal_a_sequence_across_ends", "gradients_stop_at_a_reset"} <= found
-    assert not found & {"steps_equal_a_sequence", "slots_are_apart", "memory_is_used", "the_future_is_not_seen"}
+    assert {"reset_inside_sequence", "steps_equal_sequence_across_resets", "gradients_stop_at_reset"} <= found
+    assert not found & {"steps_equal_sequence", "slots_are_independent", "memory_is_used", "outputs_are_causal"}
     assert failed(module, "learning_without_resets") == set()
 
 
 def test_a_bidirectional_module_sees_the_future():
-    assert "the_future_is_not_seen" in failed(nn.GRU(3, 5, bidirectional=True), "learning_without_resets")
+    assert "outputs_are_causal" in failed(nn.GRU(3, 5, bidirectional=True), "learning_without_resets")
 
 
 def test_dropout_makes_equal_calls_differ():
     found = failed(nn.LSTM(3, 5, num_layers=2, dropout=0.5), "learning_without_resets")
-    assert {"equal_calls_are_equal", "both_modes_agree"} <= found
+    assert {"calls_are_repeatable", "train_and_eval_agree"} <= found
 
 
 @pytest.mark.parametrize("other", [nn.LSTMCell(3, 5), nn.GRUCell(3, 5), nn.Linear(3, 5)])

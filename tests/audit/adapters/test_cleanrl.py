@@ -43,7 +43,7 @@ class Agent(nn.Module):
         return self.critic(self.get_states(x, lstm_state, done)[0])
 
 
-class LooksPastTheEnd(Agent):
+class ValueIgnoresReset(Agent):
     def get_value(self, x, lstm_state, done):
         return super().get_value(x, lstm_state, torch.zeros_like(done))
 
@@ -68,9 +68,9 @@ def test_a_sound_agent_passes():
 
 
 def test_broken_agents_fail_their_check():
-    assert {"steps_equal_a_sequence", "log_probs_replay"} <= failed(MixesTimeAndSlots())
-    assert "every_part_of_the_state_is_reset" in failed(KeepsC())
-    assert failed(LooksPastTheEnd()) == {"looking_gives_the_value"}
+    assert {"steps_equal_sequence", "log_probs_replay"} <= failed(MixesTimeAndSlots())
+    assert "reset_clears_whole_state" in failed(KeepsC())
+    assert failed(ValueIgnoresReset()) == {"value_call_equals_acting"}
 
 
 def test_a_finding_leads_to_the_agent_s_own_code():

@@ -97,8 +97,8 @@ def failed(subject, *declared):
 @pytest.mark.parametrize("make", SUBJECTS.values(), ids=SUBJECTS.keys())
 def test_learning_without_flags_is_a_finding_unless_declared(make):
     found = failed(make())
-    assert {"reset_inside", "steps_equal_a_sequence_across_ends"} <= found
-    assert not found & {"steps_equal_a_sequence", "slots_are_apart", "memory_is_used"}
+    assert {"reset_inside_sequence", "steps_equal_sequence_across_resets"} <= found
+    assert not found & {"steps_equal_sequence", "slots_are_independent", "memory_is_used"}
     assert failed(make(), "learning_without_resets") == set()
 
 
@@ -120,14 +120,14 @@ def test_learning_that_looks_at_the_flags_is_sound():
 
 def test_broken_policies_fail_their_check_even_so():
     mixed = PufferPolicy(ReshapesInsteadOfTransposing(), obs_shape=(OBS,))
-    assert {"steps_equal_a_sequence", "slots_are_apart"} <= failed(mixed, "learning_without_resets")
+    assert {"steps_equal_sequence", "slots_are_independent"} <= failed(mixed, "learning_without_resets")
     forgetful = PufferPolicy(ForgetsToStore(), obs_shape=(OBS,))
     assert "memory_is_used" in failed(forgetful, "learning_without_resets")
 
 
 def test_a_scale_taken_from_the_batch_is_found():
     found = failed(metta_subject(OneNet(limit=0.9)), "learning_without_resets")
-    assert {"slots_are_apart", "any_company", "steps_equal_a_sequence"} <= found
+    assert {"slots_are_independent", "batch_independent", "steps_equal_sequence"} <= found
 
 
 def test_a_call_that_fails_is_named_with_the_shapes_handed_in():

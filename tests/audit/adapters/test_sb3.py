@@ -93,9 +93,9 @@ def test_a_sound_policy_passes(more):
 
 
 def test_broken_policies_fail_their_check():
-    assert {"steps_equal_a_sequence", "log_probs_replay"} <= failed(MixesTimeAndSlots())
-    assert "the_start_state_is_the_right_one" in failed(CriticFromZeros())
-    assert failed(BootstrapsFromAnotherMemory()) == {"looking_gives_the_value"}
+    assert {"steps_equal_sequence", "log_probs_replay"} <= failed(MixesTimeAndSlots())
+    assert "replay_from_stored_state" in failed(CriticFromZeros())
+    assert failed(BootstrapsFromAnotherMemory()) == {"value_call_equals_acting"}
 
 
 def test_sampling_observations_leaves_the_policy_s_own_space_alone():

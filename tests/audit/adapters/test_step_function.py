@@ -96,7 +96,7 @@ class KeepsC(Net):
         return super().clear(state, first)[0], state[1]
 
 
-def subject_of(net, **more):
+def subject_from_settings(net, **more):
     return StepFunction(net.step, net.initial_state, obs_shape=(OBS,), sequence=net.unroll, slot_axis=0, **more)
 
 
@@ -106,18 +106,18 @@ def failed(subject):
 
 @pytest.mark.parametrize("kind", [torch.Tensor, tuple, list, dict, Pair])
 def test_a_sound_policy_passes_whatever_its_state_is_made_of(kind):
-    assert failed(subject_of(Net(kind))) == set()
+    assert failed(subject_from_settings(Net(kind))) == set()
 
 
 def test_a_policy_that_draws_actions_is_given_them_to_score():
-    report = audit(subject_of(Sampling()))
+    report = audit(subject_from_settings(Sampling()))
     assert report.sound
     assert next(f for f in report.findings if f.check.name == "log_probs_replay").verdict == "pass"
 
 
 def test_broken_policies_fail_their_check():
-    assert "reset_inside" in failed(subject_of(RunsThrough()))
-    assert "every_part_of_the_state_is_reset" in failed(subject_of(KeepsC()))
+    assert "reset_inside_sequence" in failed(subject_from_settings(RunsThrough()))
+    assert "reset_clears_whole_state" in failed(subject_from_settings(KeepsC()))
 
 
 def test_a_plain_function_without_sequences_and_with_several_outputs():
@@ -142,12 +142,12 @@ def test_a_plain_function_without_sequences_and_with_several_outputs():
 
 def test_a_module_brings_its_weights():
     net = Net()
-    assert subject_of(net).module is net
+    assert subject_from_settings(net).module is net
 
 
 def test_it_is_named_after_the_class_of_the_instance_not_where_the_method_was_inherited_from():
-    assert subject_of(KeepsC()).name == "KeepsC.step"
-    assert subject_of(Net()).name == "Net.step"
+    assert subject_from_settings(KeepsC()).name == "KeepsC.step"
+    assert subject_from_settings(Net()).name == "Net.step"
 
 
 def test_what_is_observed_has_to_be_said():

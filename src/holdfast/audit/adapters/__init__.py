@@ -1,4 +1,4 @@
-"""Policies as subjects. No adapter imports the library that it is for: it is handed objects of it."""
+"""Adapters that make policies auditable. None imports the library it is for: it gets objects of it."""
 
 from holdfast.audit.adapters.bare import BareRecurrent
 from holdfast.audit.adapters.cleanrl import CleanRLAgent

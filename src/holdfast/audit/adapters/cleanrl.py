@@ -7,40 +7,38 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from holdfast.audit.adapters.common import Observe, observing
-from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, Subject, source_of
+from holdfast.audit.adapters.common import SampledSubject, Sampler
+from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, source_location
 from holdfast.errors import SettingsError
 
 
-class CleanRLAgent(Subject):
-    """An agent with `lstm`, `get_action_and_value(x, lstm_state, done, action=None)` and, if it has one, `get_value`.
+class CleanRLAgent(SampledSubject):
+    """An agent with `lstm`, `get_action_and_value(x, lstm_state, done, action=None)` and optionally `get_value`.
 
         def subject():
             return CleanRLAgent(Agent(envs), obs_shape=(4,))
 
-    `holdfast audit mine.py:subject`. Sequences are given as CleanRL's update gives them: time-major and flat, [T * B, ...],
-    with done as floats; the number of slots is that of lstm_state, (h, c) of [layers, B, hidden] each. Observations are
-    normal numbers of obs_shape, or what a function observations(N, generator) returns.
+    Run `holdfast audit mine.py:subject`. Sequences are passed as CleanRL's update passes them: time-major and flat,
+    [T * B, ...], with done as floats; the number of slots is that of lstm_state, (h, c) of [layers, B, hidden] each.
+    Observations are normal noise of obs_shape, or what a function observations(N, generator) returns.
     """
 
-    flags_are_cast = "flags are handed over as floats, as CleanRL's update does"
+    fixed_flag_dtype = "the adapter passes flags as floats, as CleanRL's update does"
 
     def __init__(
-        self, agent: Any, obs_shape: tuple[int, ...] | None = None, observations: Observe | None = None, name: str = ""
+        self, agent: Any, obs_shape: tuple[int, ...] | None = None, observations: Sampler | None = None, name: str = ""
     ):
+        kind = type(agent).__name__
         if not hasattr(agent, "lstm"):
-            raise SettingsError(f"{type(agent).__name__} has no lstm. StepFunction is the adapter for other memories.")
+            raise SettingsError(f"{kind} has no lstm. Use StepFunction for other kinds of memory.")
         if isinstance(agent.lstm, nn.GRU | nn.RNN):
             raise SettingsError(
-                f"{type(agent).__name__}.lstm is of class {type(agent.lstm).__name__} and has to be an nn.LSTM, whose state is (h, c). "
-                "StepFunction is the adapter for other memories."
+                f"{kind}.lstm is an {type(agent.lstm).__name__}, and has to be an nn.LSTM with the state (h, c). "
+                "Use StepFunction for other kinds of memory."
             )
+        super().__init__(obs_shape, observations)
         self.agent = self.module = agent
-        self._observe = observing("CleanRLAgent", obs_shape, observations)
-        self.name = name or type(agent).__name__
-
-    def observations(self, N: int, generator: torch.Generator) -> Tensor:
-        return self._observe(N, generator)
+        self.name = name or kind
 
     def initial_state(self, B: int) -> State:
         shape = (self.agent.lstm.num_layers, B, self.agent.lstm.hidden_size)
@@ -63,8 +61,8 @@ class CleanRLAgent(Subject):
 
     def where(self, method: str) -> str:
         if method == "value":
-            return source_of(self.agent.get_value)
-        return source_of(getattr(self.agent, "get_states", self.agent.get_action_and_value))
+            return source_location(self.agent.get_value)
+        return source_location(getattr(self.agent, "get_states", self.agent.get_action_and_value))
 
 
 def named(log_prob: Tensor, entropy: Tensor, value: Tensor) -> Outputs:

@@ -1,4 +1,4 @@
-"""What several adapters need: observations out of a shape, and a state cleared by its caller."""
+"""Shared by several adapters: observations from a shape, and resets done by the caller."""
 
 from __future__ import annotations
 
@@ -7,32 +7,36 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from holdfast.audit.subject import State
+from holdfast.audit.subject import State, Subject
 from holdfast.errors import SettingsError
 
-Observe = Callable[[int, torch.Generator], Tensor]
+Sampler = Callable[[int, torch.Generator], Tensor]
 
 
-def observing(who: str, obs_shape: tuple[int, ...] | None, observations: Observe | None) -> Observe:
-    """N observations [N, ...] as the user says they are: by a function of their own, or normal numbers of a shape."""
-    if observations is not None:
-        return observations
-    if obs_shape is None:
-        raise SettingsError(
-            f"{who} does not know what is observed: give obs_shape=(...), "
-            "or observations=a function of (N, generator) that returns N of them, [N, ...]."
-        )
-    shape = obs_shape
-    return lambda N, generator: torch.randn(N, *shape, generator=generator)
+class SampledSubject(Subject):
+    """A subject whose observations come from a function of the user's, or are normal noise of a shape."""
+
+    def __init__(self, obs_shape: tuple[int, ...] | None, observations: Sampler | None):
+        if observations is None and obs_shape is None:
+            raise SettingsError(
+                f"{type(self).__name__} needs to know the observations: give obs_shape=(...), "
+                "or observations=a function of (N, generator) that returns a tensor [N, ...]."
+            )
+        self._sample, self._obs_shape = observations, obs_shape or ()
+
+    def observations(self, N: int, generator: torch.Generator) -> Tensor:
+        if self._sample is not None:
+            return self._sample(N, generator)
+        return torch.randn(N, *self._obs_shape, generator=generator)
 
 
-def blanked(state: State, first: Tensor, slot_axis: int) -> State:
-    """The state as a caller clears it: zeros in the slots whose episode begins, first [B]."""
-    going_on = (first == 0).to(torch.get_default_dtype())
-    return tuple(leaf * _along(going_on, leaf, slot_axis) for leaf in state)
+def zero_where_first(state: State, first: Tensor, slot_axis: int) -> State:
+    """Zero the state of the slots whose episode starts, first [B], as a careful caller does."""
+    kept = first == 0
 
+    def mask(leaf: Tensor) -> Tensor:
+        shape = [1] * leaf.dim()
+        shape[slot_axis] = len(kept)
+        return kept.view(shape).to(leaf.dtype)
 
-def _along(mask: Tensor, leaf: Tensor, axis: int) -> Tensor:
-    shape = [1] * leaf.dim()
-    shape[axis] = len(mask)
-    return mask.view(shape).to(leaf.dtype)
+    return tuple(leaf * mask(leaf) for leaf in state)

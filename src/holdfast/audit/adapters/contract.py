@@ -1,4 +1,4 @@
-"""Policies of the TensorDict contract: ours, and anyone's that is called as `policy(td, state=None, action=None)`."""
+"""Policies of the TensorDict contract: Holdfast's own, and any called as `policy(td, state=None, action=None)`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from holdfast.audit.failing import UnusableError
-from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, Subject, source_of
+from holdfast.audit.adapters.common import SampledSubject, Sampler
+from holdfast.audit.errors import UnusableError
+from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, source_location
 from holdfast.policies import Policy
 from holdfast.policies.tensordict_api import read_state
 from holdfast.spec import WorldSpec, keys
@@ -26,39 +27,36 @@ METHODS = {
     "step": "forward",
     "sequence": "forward",
     "act": "forward",
-    "look": "forward",
+    "value_from_memory": "forward",
     "score": "forward",
     "rebuild": "__init__",
     "reset_slots": "reset_env_memory",
 }
 
 
-class ContractPolicy(Subject):
-    """observe: N observations of the policy's world, [N, ...]. make: another policy of the same kind."""
+class ContractPolicy(SampledSubject):
+    """A policy with a world. observations(N, generator) samples [N, ...]; make() returns another policy of this kind."""
 
     def __init__(
         self,
         policy: Policy,
-        observe: Callable[[int, torch.Generator], Tensor],
+        observations: Sampler,
         name: str = "",
         make: Callable[[], Policy] | None = None,
     ):
+        super().__init__(None, observations)
         self.policy = self.module = policy
         self.spec: WorldSpec = policy.spec
-        self.observe = observe
         self.make = make
         self.name = name or type(policy).__name__
         self.declared = frozenset(self._declared())
 
     def _declared(self) -> list[str]:
-        """What the policy does on purpose: by its settings, or by what its class says."""
+        """Return the deviations that the policy's class declares or its settings imply."""
         found = list(self.policy.declared_deviations)
         if self.policy.memory_scope == "lifetime":
             found.append("lifetime_memory")
         return found if self.policy.has_memory() else [*found, "memoryless"]
-
-    def observations(self, N: int, generator: torch.Generator) -> Tensor:
-        return self.observe(N, generator)
 
     def initial_state(self, B: int) -> State:
         return self.policy.initial_state(B)
@@ -77,7 +75,7 @@ class ContractPolicy(Subject):
         td.set(keys.SLOT_IDS, slots)
         return outputs_of(self.policy(td))
 
-    def look(self, obs: Tensor, terminated: Tensor, truncated: Tensor, slots: Tensor) -> Outputs:
+    def value_from_memory(self, obs: Tensor, terminated: Tensor, truncated: Tensor, slots: Tensor) -> Outputs:
         memory = tuple(leaf.index_select(1, slots) for leaf in self.policy.get_memory())
         td = self._td(obs, terminated, truncated)
         self.policy.predict_values({str(key): td[str(key)].unsqueeze(0) for key in td.sorted_keys}, memory)
@@ -101,19 +99,19 @@ class ContractPolicy(Subject):
 
     def rebuild(self) -> ContractPolicy:
         if self.make is None:
-            raise NotOfferedError("it is not said how to make another one of it")
-        return ContractPolicy(self.make(), self.observe, self.name)
+            raise NotOfferedError("no rebuild() provided")
+        return ContractPolicy(self.make(), self.observations, self.name)
 
     def where(self, method: str) -> str:
-        """The user's own method if there is one, else the class."""
+        """Return the location of the user's own method, or else of the class."""
         name = METHODS.get(method, method)
         own = next((kind for kind in type(self.policy).__mro__ if name in vars(kind)), None)
-        return source_of(type(self.policy) if own is None or own is Policy else vars(own)[name])
+        return source_location(type(self.policy) if own is None or own is Policy else vars(own)[name])
 
     # --------------------------------------------------------------------------------------------------- TensorDicts
 
     def _td(self, obs: Tensor, terminated: Tensor, truncated: Tensor) -> TensorDict:
-        """Axes as given: [B] or [B, T]."""
+        """Pack the inputs, [B] or [B, T], into the keys of the contract."""
         entries: dict[str, Any] = {
             keys.OBS: obs,
             keys.REWARDS: rewards_of(obs, terminated.dim()),
@@ -135,13 +133,13 @@ class ContractPolicy(Subject):
         leaves = len(self.policy.state_shapes)
         if leaves and keys.FINAL_STATE + "0" not in td:
             if T == 1:
-                raise UnusableError("forward stored no state: it has to end with self._store_lstm_state(h, c, env_id).")
-            return ()  # a forward written by hand may hand back none from a sequence
+                raise UnusableError("forward stored no state: end it with self._store_lstm_state(h, c, env_id).")
+            return ()  # a hand-written forward may return none from a sequence
         return read_state(td, leaves, B, T, keys.FINAL_STATE)
 
 
 def rewards_of(obs: Tensor, axes: int) -> Tensor:
-    """A reward that arrives with each observation, and is another one with another: a policy may well read it."""
+    """Return a reward for each observation that depends on it, because a policy may read rewards."""
     return obs.detach().double().unsqueeze(-1).flatten(axes).sum(-1).sin().float()
 
 

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, Normal
 
-from holdfast.audit.subject import ACTIONS, Outputs, State, Subject, source_of
+from holdfast.audit.subject import ACTIONS, Outputs, State, Subject, source_location
 
 METHODS = {"step": "forward", "sequence": "evaluate_actions", "value": "predict_values"}
 
 
 class BothStates(NamedTuple):
-    """(h, c) of actor and critic: what sb3-contrib calls RNNStates."""
+    """(h, c) of actor and critic, like sb3-contrib's RNNStates."""
 
     pi: State
     vf: State
@@ -33,13 +33,13 @@ class RecurrentPPOPolicy(Subject):
             model = RecurrentPPO("MlpLstmPolicy", "CartPole-v1", device="cpu")
             return RecurrentPPOPolicy(model.policy)
 
-    `holdfast audit mine.py:subject`. Acting is `forward`, as rollouts are collected; the distribution of evaluation,
-    `get_distribution`, is looked at, too, and so is the value of a bootstrap, `predict_values`. Learning is
-    `evaluate_actions`, given what the rollout buffer gives: slot after slot, [B * T, ...], flags as floats. It returns no
-    state; `forward` over the same sequences does.
+    Run `holdfast audit mine.py:subject`. Acting is `forward`, as in rollouts; the distribution of evaluation,
+    `get_distribution`, and the bootstrap value, `predict_values`, are checked too. Learning is `evaluate_actions` with the
+    arguments that the rollout buffer gives: slot after slot, [B * T, ...], flags as floats. It returns no state, so the
+    final state is that of `forward` over the same sequences.
     """
 
-    flags_are_cast = "flags are handed over as floats, as the rollout buffer does"
+    fixed_flag_dtype = "the adapter passes flags as floats, as the rollout buffer does"
 
     def __init__(self, policy: Any, name: str = ""):
         self.policy = self.module = policy
@@ -52,7 +52,7 @@ class RecurrentPPOPolicy(Subject):
 
     def initial_state(self, B: int) -> State:
         lstm = self.policy.lstm_actor
-        # Without an LSTM of its own, the critic's state is handed through and never read.
+        # Without its own LSTM, the critic's state is passed through and never read.
         tensors = 4 if self.policy.lstm_critic is not None else 2
         return tuple(torch.zeros(lstm.num_layers, B, lstm.hidden_size) for _ in range(tensors))
 
@@ -79,10 +79,10 @@ class RecurrentPPOPolicy(Subject):
         return {"value": self.policy.predict_values(obs, both(state).vf, first.float()).flatten()}
 
     def where(self, method: str) -> str:
-        return source_of(getattr(type(self.policy), METHODS.get(method, "forward")))
+        return source_location(getattr(type(self.policy), METHODS.get(method, "forward")))
 
     def _choices(self, obs: Tensor, states: BothStates, starts: Tensor) -> Outputs:
-        """The distribution itself, so that nothing hides behind which action was drawn."""
+        """Return the distribution itself: the log-prob of one action could hide a difference."""
         found = self.policy.get_distribution(obs, states.pi, starts)[0].distribution
         if isinstance(found, Categorical):
             return {"full_log_probs": found.logits}

@@ -1,18 +1,30 @@
-"""The checks: one function per promise, grouped by what they are about."""
+"""The checks, one function each, grouped by subject."""
 
-from holdfast.audit.checks import episodes, gradients, learning, looking, memory, remembering, slots, time, weights
+from holdfast.audit.checks import (
+    calls,
+    episodes,
+    gradients,
+    memory_use,
+    parameters,
+    sequences,
+    slots,
+    stored_memory,
+    value_calls,
+    weights,
+)
 from holdfast.audit.findings import Check
 
 CHECKS: tuple[Check, ...] = (
     *episodes.CHECKS,
     *slots.CHECKS,
-    *remembering.CHECKS,
-    *time.CHECKS,
+    *memory_use.CHECKS,
+    *sequences.CHECKS,
     *gradients.CHECKS,
-    *learning.CHECKS,
+    *parameters.CHECKS,
+    *calls.CHECKS,
     *weights.CHECKS,
-    *memory.CHECKS,
-    *looking.CHECKS,
+    *stored_memory.CHECKS,
+    *value_calls.CHECKS,
 )
 
 __all__ = ["CHECKS"]

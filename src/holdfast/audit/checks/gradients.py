@@ -1,4 +1,4 @@
-"""Gradients: learning has them by whatever it should learn, through time, and none across an episode's end."""
+"""Gradients flow through time within an episode, and never across the end of one."""
 
 from __future__ import annotations
 
@@ -9,221 +9,210 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.audit.checks.register import Register
-from holdfast.audit.compare import differences, of_the_policy
-from holdfast.audit.dependence import projected
-from holdfast.audit.examination import Examination
+from holdfast.audit.compare import differences, learned_outputs, policy_outputs
+from holdfast.audit.context import Context
+from holdfast.audit.dependence import random_projection
 from holdfast.audit.findings import SAME, Tally
-from holdfast.audit.script import AWKWARD_ENDS, LONG, MANY, SEQUENCE, STEPPING, TOO_WILD, Script
-from holdfast.audit.subject import ACROSS_EPISODES, ACTIONS, NotOfferedError, Outputs
-from holdfast.audit.waking import moved
+from holdfast.audit.script import AWKWARD_RESETS, CHAOTIC, LONG, MANY, SEQUENCE, STEP, Script
+from holdfast.audit.sensitivity import perturb, values_restored
+from holdfast.audit.subject import ACROSS_EPISODES, NotOfferedError, Outputs
 
 CHECKS = Register()
-# Steps at which gradients are looked for: memory is cut into chunks of 8, 16, 32.
-REACH = (0, 1, 2, 3, 4, 5, 9, 17, 33, 69)
-SAME_GRADIENT = 1e-2  # of the largest by a weight, or of a hundredth of the largest by any: sums that cancel round far
-EXPLODING = 1e3  # where gradients have grown to this, they may well overflow a few steps on
+REACH = (0, 1, 2, 3, 4, 5, 9, 17, 33, 69)  # steps whose gradients are checked: chunks are often 8, 16 or 32 steps long
+# Relative to the largest gradient of a weight, or a hundredth of the largest of any: sums that cancel round badly.
+SAME_GRADIENT = 1e-2
+EXPLODING = 1e3  # gradients this large may overflow a few steps later
 
 
 @CHECKS(
-    cost="Gradients of one episode change how the one before it was remembered: noise that grows with the horizon.",
-    mend="Multiply the state by (1 - first), or select zeros; do not subtract a detached copy.",
+    cost="Gradients of one episode change what the previous one remembered: noise that grows with the horizon.",
+    fix="Multiply the state by (1 - first) or select zeros; do not subtract a detached copy.",
     look_at="sequence",
     excused_by=ACROSS_EPISODES,
 )
-def gradients_stop_at_a_reset(e: Examination, tally: Tally) -> None:
+def gradients_stop_at_reset(ctx: Context, tally: Tally) -> None:
     """The gradient across an episode start is exactly zero."""
-    for form in e.forms_with_gradients():
-        e.no_gradient(tally, form, e.gradients(form).across_a_start, ", across an episode start")
+    for form in ctx.forms_with_gradients():
+        ctx.expect_no_gradient(tally, form, ctx.gradients(form).across_reset)
 
 
 @CHECKS(
-    cost="Nothing is learned across time: the policy remembers, but never learns what to remember.",
-    mend="Detach the state between calls only, never between the steps of one sequence. A tensor of the state that only selects "
-    "(a mask) is named in no_gradient.",
+    cost="Nothing is learned through time: the policy has memory, but never learns what to store in it.",
+    fix="Detach the state between calls only, never between the steps of a sequence. List state tensors that only select "
+    "(masks) in no_gradient.",
     look_at="sequence",
     excused_by=("memoryless", "truncated_gradients"),
     quick=True,
 )
-def gradients_flow_within_an_episode(e: Examination, tally: Tally) -> None:
-    """Whatever memory carries to a later output, learning has a gradient by."""
-    e.has_state()
-    form = SEQUENCE if SEQUENCE in e.probe.forms else STEPPING  # acting may well be detached from step to step
-    numbers, sizes, gradients = e.reach_of_the_start(form, REACH)
+def gradients_flow_through_time(ctx: Context, tally: Tally) -> None:
+    """Outputs have a gradient by whatever earlier state and observations they depend on."""
+    ctx.require_state()
+    form = SEQUENCE if SEQUENCE in ctx.probe.forms else STEP  # act may detach between steps
+    numbers, sizes, gradients = ctx.start_state_influence(form, REACH)
     if not (sizes > SAME).any():
-        raise NotOfferedError("no output moves with a tensor of the start state that could have a gradient")
+        raise NotOfferedError("no output depends on a state tensor that could have a gradient")
     before = 0.0
     for t, size, gradient in zip(REACH, sizes.amax(0), gradients.amax(0), strict=True):
-        said = f"{form}: outputs of step {t} move by {size:.2g} with the start state, and have no gradient by it"
-        tally.holds(form, not (size > SAME and gradient == 0), said)
-        said = (
-            f"{form}: the gradient of outputs of step {t} by the start state is {gradient}, and was {before:.2g} before"
-        )
-        tally.holds(form, bool(gradient.isfinite()) or not before < EXPLODING, said)
+        message = f"the start state moves outputs of step {t} by {size:.2g}, but they have no gradient by it"
+        tally.expect(form, not (size > SAME and gradient == 0), message)
+        message = f"the gradient of outputs of step {t} by the start state is {gradient} ({before:.2g} before)"
+        tally.expect(form, bool(gradient.isfinite()) or not before < EXPLODING, message)
         before = float(gradient)
     for i, size, gradient in zip(numbers, sizes.amax(1), gradients.amax(1), strict=True):
-        said = f"{form}: outputs have no gradient by tensor {i} of the start state"
-        tally.holds(form, not (size > SAME and gradient == 0), said)
-    _observations_are_carried(e, tally, form)
+        message = f"outputs have no gradient by tensor {i} of the start state"
+        tally.expect(form, not (size > SAME and gradient == 0), message)
+    _expect_gradient_by_observations(ctx, tally, form)
 
 
-def _observations_are_carried(e: Examination, tally: Tally, form: str) -> None:
-    """Some later output has a gradient by some observation that moves it.
+def _expect_gradient_by_observations(ctx: Context, tally: Tally, form: str) -> None:
+    """Expect that some later output has a gradient by an observation that moves it.
 
-    Not each: one may be a code, which has no gradient where it is seen, either, or not be written down by a memory that is
-    choosy.
+    Not every one: an observation may be an integer code, which has no gradient at its own step either, or one that a
+    selective memory ignores.
     """
-    seen, found = e.changes(form), e.gradients(form)
+    seen, found = ctx.changes(form), ctx.gradients(form)
     carried = seen.later & (seen.size > SAME) & found.measured
     for t in range(len(seen.first)):
         for b in range(seen.first.shape[1]):
             carried[t + 1, b] &= bool(found.size[t + 1, b, t, b] > 0)
     if carried.any():
         size = float(seen.size[carried].max())
-        said = f"{form}: observations move later outputs by up to {size:.2g}, and none of those has a gradient by one"
-        has_one = bool((found.size[carried] > 0).any()) or _any_observation_is_carried(e, form)
-        tally.holds(form, has_one, said)
+        message = f"observations move later outputs by up to {size:.2g}, but no later output has a gradient by them"
+        tally.expect(form, bool((found.size[carried] > 0).any()) or _any_later_gradient(ctx, form), message)
 
 
-def _any_observation_is_carried(e: Examination, form: str) -> bool:
-    """The same with every observation there is: most may be none that a memory writes down."""
+@torch.enable_grad()
+def _any_later_gradient(ctx: Context, form: str) -> bool:
+    """Whether any of many more observations gets a gradient from a later output."""
     for _ in range(3):
-        script = e.probe.script(T=4, B=MANY)
+        script = ctx.probe.script(T=4, B=MANY)
         obs = script.obs.clone().requires_grad_()
-        total, _ = e.mixed_outputs(form, replace(script, obs=obs), None)
-        (gradient,) = torch.autograd.grad(total[-1].sum(), [obs], allow_unused=True)
-        if gradient is not None and gradient[:-1].any():
+        total, _ = ctx.projected_outputs(form, replace(script, obs=obs), None)
+        (gradient,) = torch.autograd.grad(total[-1].sum(), [obs], materialize_grads=True)
+        if gradient[:-1].any():
             return True
     return False
 
 
 @CHECKS(
-    cost="Weights move by something else than what the policy did: part of what memory carries is learned weakly, or never.",
-    mend="Look for detach() in the form for sequences that single steps do not have: of some steps, of some units, of what opens an "
-    "episode. Gradients that are cut on purpose: --declare truncated_gradients.",
+    cost="Updates do not follow the policy that acted: part of what memory carries is learned weakly or never.",
+    fix="Look for detach() in sequence that step does not have: on some steps, some units, or first observations. If "
+    "gradients are cut on purpose: --declare truncated_gradients.",
     look_at="sequence",
     excused_by=("truncated_gradients",),
 )
-def sequences_have_the_gradients_of_steps(e: Examination, tally: Tally) -> None:
-    """Gradients of the policy back through a sequence are those back through as many single steps."""
-    e.has_state()
-    e.probe.needs(SEQUENCE)
-    if STEPPING not in e.forms_with_gradients():
-        raise NotOfferedError("its single steps record no gradients")
-    through_time = e.gradients(STEPPING).from_the_start
+def sequence_gradients_equal_steps(ctx: Context, tally: Tally) -> None:
+    """Gradients through a sequence equal those through the same single steps."""
+    ctx.require_state()
+    ctx.probe.require(SEQUENCE)
+    if STEP not in ctx.forms_with_gradients():
+        raise NotOfferedError("step records no gradients")
+    through_time = ctx.gradients(STEP).from_start_state
     through_time[:, :, 0] = False
-    if not e.gradients(STEPPING).largest(through_time)[0]:
-        raise NotOfferedError("its single steps hand on their state without a gradient")
-    ends = AWKWARD_ENDS if e.learning_resets else {}
-    _compare_gradients(e, tally, lambda: e.probe.script(ends=ends, blank=True), SAME_GRADIENT)
-    limit = SAME_GRADIENT + 100 * e.rounding_grows_to(e.probe.script(T=LONG, B=2, blank=True))
-    if limit < TOO_WILD:
-        _compare_gradients(e, tally, lambda: e.probe.script(T=LONG, B=2, blank=True), limit)
+    if not ctx.gradients(STEP).largest(through_time)[0]:
+        raise NotOfferedError("step returns a state without gradients")
+    resets = AWKWARD_RESETS if ctx.learning_resets else {}
+    _compare_gradients(ctx, tally, lambda: ctx.probe.script(resets=resets, initial=True), SAME_GRADIENT)
+    limit = SAME_GRADIENT + 100 * ctx.rounding_growth(ctx.probe.script(T=LONG, B=2, initial=True))
+    if limit < CHAOTIC:
+        _compare_gradients(ctx, tally, lambda: ctx.probe.script(T=LONG, B=2, initial=True), limit)
     else:
-        tally.remark = f"{LONG} steps could not be compared: rounding alone grows too far in them"
+        tally.remark = f"{LONG} steps could not be compared: rounding errors grow too far"
 
 
-def _compare_gradients(e: Examination, tally: Tally, script: Callable[[], Script], limit: float) -> None:
-    """With up to three scripts: a unit at the very edge of a ReLU rounds to either side of it, and that is no bug."""
-    shown = script()
-    apart = _gradients_apart(e, shown)
+def _compare_gradients(ctx: Context, tally: Tally, make_script: Callable[[], Script], limit: float) -> None:
+    """Compare with up to three scripts: a unit at the kink of a ReLU may round to either side, which is no bug."""
+    script = make_script()
+    apart = _gradient_differences(ctx, script)
     for _ in range(2):
         if max(apart.values()) > limit:
-            shown = script()
-            apart = _gradients_apart(e, shown)
-    T, B = shown.first.shape
+            script = make_script()
+            apart = _gradient_differences(ctx, script)
+    T, B = script.first.shape
     for name, size in apart.items():
-        said = f"{T} steps of {B} slots at once have a gradient by {name} that is {size:.2g} of it away from that of single steps"
-        tally.still(SEQUENCE, size, f"{SEQUENCE}: {said}", limit)
+        message = f"in one call of {T} steps and {B} slots, the gradient by {name} differs by {size:.2g} of its size"
+        tally.expect_unchanged(SEQUENCE, size, message, limit)
 
 
-def _gradients_apart(e: Examination, script: Script) -> dict[str, float]:
-    """By weight: how far its gradient through a sequence is from that through single steps, next to its size."""
-    module = e.subject.module
-    weights = module.named_parameters() if module is not None else ()
+@torch.enable_grad()
+def _gradient_differences(ctx: Context, script: Script) -> dict[str, float]:
+    """Return, by weight, the relative difference of its gradient through a sequence and through single steps."""
+    weights = () if ctx.subject.module is None else ctx.subject.module.named_parameters()
     sources: dict[str, Tensor] = {name: x for name, x in weights if x.requires_grad}
     if script.obs.is_floating_point():
         script = replace(script, obs=script.obs.clone().requires_grad_())
         sources["the observations"] = script.obs
     if not sources:
-        raise NotOfferedError("it does not say where its weights are, and its observations have no gradients")
-    with torch.enable_grad():
-        stepped = e.probe.run(STEPPING, script).outputs
-        if ACTIONS in stepped and stepped[ACTIONS].requires_grad:
-            raise NotOfferedError("its actions are drawn with a gradient, which scoring them has not")
-        whole = e.probe.run(SEQUENCE, script, stepped.get(ACTIONS)).outputs
-    shared = {
-        name: y for name, y in whole.items() if name in stepped and stepped[name].requires_grad and y.requires_grad
-    }
-    names = _taught_by(shared)
+        raise NotOfferedError("no `module` is set, and observations have no gradients")
+    stepped = ctx.probe.run(STEP, script)
+    if stepped.actions is not None and stepped.actions.requires_grad:
+        raise NotOfferedError("step samples actions with a gradient, which scoring does not have")
+    whole = ctx.probe.run(SEQUENCE, script, stepped.actions)
+    shared = {name: y for name, y in whole.outputs.items() if y.requires_grad and name in stepped.outputs}
+    names = _policy_loss_outputs({name: y for name, y in shared.items() if stepped.outputs[name].requires_grad})
     if not names:
-        raise NotOfferedError("single steps and sequences put out nothing in common that has a gradient")
-    one, other = (  # a learned start state is behind both
+        raise NotOfferedError("step and sequence have no output with a gradient in common")
+    one, other = (  # a learned initial state is part of both graphs
         torch.autograd.grad(
-            projected({name: y[name] for name in names}).sum(),
+            random_projection({name: trace.outputs[name] for name in names}).sum(),
             [*sources.values()],
             retain_graph=True,
-            allow_unused=True,
+            materialize_grads=True,
         )
-        for y in (stepped, whole)
+        for trace in (stepped, whole)
     )
-    zeros = [torch.zeros_like(x) for x in sources.values()]
-    pairs = [(z if g is None else g, z if h is None else h) for z, g, h in zip(zeros, one, other, strict=True)]
-    most = max(float(g.abs().max()) for g, _ in pairs)
+    most = max(float(g.abs().max()) for g in one)
     return {
         name: float((g - h).abs().max()) / max(float(g.abs().max()), 1e-2 * most, 1e-30)
-        for name, (g, h) in zip(sources, pairs, strict=True)
+        for name, g, h in zip(sources, one, other, strict=True)
     }
 
 
 @CHECKS(
-    cost="Part of the policy is never learned, while losses and curves look as if it was.",
-    mend="Look for detach(), .data, .item() and torch.no_grad() on the way from the weights to log-probs, values and entropies. "
-    "Weights that are not to be learned are frozen with requires_grad_(False).",
+    cost="Part of the policy is never trained, while losses and learning curves look normal.",
+    fix="Look for detach(), .data, .item() and torch.no_grad() between the weights and log-probs, values and entropies. "
+    "Freeze weights that should not learn with requires_grad_(False).",
     look_at="sequence",
     quick=True,
 )
-def learning_has_gradients(e: Examination, tally: Tally) -> None:
-    """What learning is scored by has a gradient, and the policy has one by every weight that moves it."""
-    e.probe.needs(SEQUENCE)
-    script, other = e.probe.script(ends=AWKWARD_ENDS), e.probe.script(ends=AWKWARD_ENDS)
-    actions = e.probe.run(STEPPING, script).outputs.get(ACTIONS)
+def learning_has_gradients(ctx: Context, tally: Tally) -> None:
+    """Log-probs, values and entropy have gradients, and the policy has one by every weight it depends on."""
+    ctx.probe.require(SEQUENCE)
+    script, other = (ctx.probe.script(resets=AWKWARD_RESETS) for _ in range(2))
+    actions = ctx.probe.run(STEP, script).actions
     with torch.enable_grad():
-        outputs = e.probe.run(SEQUENCE, script, actions).outputs
-    with torch.no_grad():
-        elsewhere = e.probe.run(SEQUENCE, other, actions).outputs
-    for name in _learned_from(outputs):
+        outputs = ctx.probe.run(SEQUENCE, script, actions).outputs
+        policy = {name: outputs[name] for name in _policy_loss_outputs(outputs) if outputs[name].requires_grad}
+        total = random_projection(policy).sum() if policy else None
+    elsewhere = ctx.probe.run(SEQUENCE, other, actions).outputs
+    for name in learned_outputs(outputs):
         size = float(differences(outputs, elsewhere, (name,)).max())
-        said = f"{SEQUENCE}: {name} moves by {size:.2g} with observations and start state, and has no gradient"
-        tally.holds(SEQUENCE, outputs[name].requires_grad or size <= SAME, said)
-    if e.subject.module is None:
-        tally.remark = "by which weights was not looked at, because it does not say where they are"
+        message = f"{name} moves by {size:.2g} with observations and start state, but has no gradient"
+        tally.expect(SEQUENCE, outputs[name].requires_grad or size <= SAME, message)
+    if ctx.subject.module is None:
+        tally.remark = "gradients by weights were not checked, because no `module` is set"
         return
-    policy = {name: outputs[name] for name in _taught_by(outputs) if outputs[name].requires_grad}
-    if not policy:
-        return  # said above
-    weights = {name: x for name, x in e.subject.module.named_parameters() if x.requires_grad}
-    found = torch.autograd.grad(projected(policy).sum(), [*weights.values()], allow_unused=True)
-    wrong = [name for name, g in zip(weights, found, strict=True) if g is not None and not g.isfinite().all()]
-    said = f"{SEQUENCE}: the gradient of {', '.join(policy)} by {', '.join(wrong[:3])} is not a number"
-    tally.holds(SEQUENCE, not wrong, said)
-    untouched = [name for name, g in zip(weights, found, strict=True) if g is None or not g.any()]
-    lost = [name for name in untouched if _moves(e, script, actions, policy, weights[name])]
-    said = f"{SEQUENCE}: {', '.join(policy)} moves with {', '.join(lost[:3])}, and has no gradient by it"
-    tally.holds(SEQUENCE, not lost, said + (f" (and {len(lost) - 3} more)" if len(lost) > 3 else ""))
+    if total is None:
+        return  # reported above
+    weights = {name: x for name, x in ctx.subject.module.named_parameters() if x.requires_grad}
+    found = torch.autograd.grad(total, [*weights.values()], materialize_grads=True)
+    invalid = [name for name, g in zip(weights, found, strict=True) if not g.isfinite().all()]
+    message = f"the gradient of {', '.join(policy)} by {', '.join(invalid[:3])} is NaN or infinite"
+    tally.expect(SEQUENCE, not invalid, message)
+    zero = [name for name, g in zip(weights, found, strict=True) if not g.any()]
+    lost = [name for name in zero if _depends_on(ctx, script, actions, policy, weights[name])]
+    more = f" (and {len(lost) - 3} more)" if len(lost) > 3 else ""
+    message = f"{', '.join(policy)} depends on {', '.join(lost[:3])}, but has no gradient by it{more}"
+    tally.expect(SEQUENCE, not lost, message)
 
 
-def _learned_from(outputs: Outputs) -> list[str]:
-    """Names of outputs that enter a loss; without log-probs it is not known which do, and each is taken."""
-    names = ("log_prob", "value", "entropy")
-    return [name for name in outputs if name != ACTIONS and (name in names or "log_prob" not in outputs)]
+def _policy_loss_outputs(outputs: Outputs) -> tuple[str, ...]:
+    """Return the outputs that train the policy. Not the value: it may read memory without training it."""
+    return ("log_prob",) if "log_prob" in outputs else policy_outputs(outputs)
 
 
-def _taught_by(outputs: Outputs) -> tuple[str, ...]:
-    """Names of what the policy is learned by. Values are not: they may well be read off memory without teaching it."""
-    return ("log_prob",) if "log_prob" in outputs else of_the_policy(outputs)
-
-
-def _moves(e: Examination, script: Script, actions: Tensor | None, usual: Outputs, weight: nn.Parameter) -> bool:
-    """Whether these outputs answer to this weight."""
-    with torch.no_grad(), moved([weight], e.probe.generator):
-        return float(differences(usual, e.probe.run(SEQUENCE, script, actions).outputs).max()) > SAME
+def _depends_on(ctx: Context, script: Script, actions: Tensor | None, usual: Outputs, weight: nn.Parameter) -> bool:
+    """Whether a change of this weight moves these outputs."""
+    with values_restored([weight]):
+        perturb([weight], ctx.probe.generator)
+        return float(differences(usual, ctx.probe.run(SEQUENCE, script, actions).outputs).max()) > SAME

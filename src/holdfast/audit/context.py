@@ -1,0 +1,216 @@
+"""Context: what a check gets. One subject under one seed, with measurements that several checks share made once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.audit.compare import differences, state_differences, until_actions_differ
+from holdfast.audit.dependence import (
+    DependencyMap,
+    differentiable,
+    map_of_changes,
+    map_of_gradients,
+    random_projection,
+)
+from holdfast.audit.findings import SAME, Check, Tally
+from holdfast.audit.probe import Probe
+from holdfast.audit.script import SEQUENCE, STEP, Script
+from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, Subject
+
+
+class Context:
+    def __init__(self, subject: Subject, seed: int = 0, declared: frozenset[str] | None = None):
+        self.subject = subject
+        self.declared = subject.declared if declared is None else declared
+        self.probe = Probe(subject, seed)
+        self.maps: dict[tuple[str, str], DependencyMap] = {}  # by (changes or gradients, form)
+
+    # ---------------------------------------------------------------------------------------- what the policy has
+
+    def require_state(self) -> None:
+        if not self.subject.initial_state(1):
+            raise NotOfferedError("it has no state")
+
+    def require_module(self) -> nn.Module:
+        if self.subject.module is None:
+            raise NotOfferedError("no `module` is set, so its weights are unknown")
+        return self.subject.module
+
+    def trainable_weights(self) -> dict[str, nn.Parameter]:
+        weights = {name: x for name, x in self.require_module().named_parameters() if x.requires_grad}
+        if not weights:
+            raise NotOfferedError("it has no trainable parameters")
+        return weights
+
+    def has_layers(self, leaf: Tensor) -> bool:
+        """Whether the first axis of a state tensor is layers."""
+        return self.subject.layered and self.subject.slot_axis == 1 and leaf.dim() == 3
+
+    @property
+    def learning_resets(self) -> bool:
+        """Whether learning is expected to reset at episode starts."""
+        return "learning_without_resets" not in self.declared
+
+    def excuses(self, check: Check) -> frozenset[str]:
+        """Return the declared deviations, without zero_start_states if learning does use its start state."""
+        if "zero_start_states" not in self.declared.intersection(check.excused_by) or SEQUENCE not in self.probe.forms:
+            return self.declared
+        found = self.changes(SEQUENCE)
+        moved, _, _ = found.largest(found.from_start_state)
+        return self.declared - {"zero_start_states"} if moved > SAME else self.declared
+
+    # ------------------------------------------------------------------------------------------- dependency maps
+
+    @torch.no_grad()
+    def changes(self, form: str) -> DependencyMap:
+        if ("changes", form) not in self.maps:
+            self.maps["changes", form] = map_of_changes(self.probe, form)
+        return self.maps["changes", form]
+
+    def gradients(self, form: str) -> DependencyMap:
+        if ("gradients", form) not in self.maps:
+            self.maps["gradients", form] = map_of_gradients(self.probe, form)
+        return self.maps["gradients", form]
+
+    def forms_with_gradients(self) -> list[str]:
+        """Return those of step and sequence that record gradients; acting often does not."""
+        found, reason = [], NotOfferedError("neither step nor sequence records gradients")
+        for form in self.probe.pure_forms:
+            try:
+                self.gradients(form)
+            except NotOfferedError as error:
+                reason = error
+                continue
+            found.append(form)
+        if not found:
+            raise reason
+        return found
+
+    def expect_no_influence(self, tally: Tally, form: str, cells: Tensor) -> None:
+        """Expect that none of these cells [1 + T, B, T, B] of the map of changes moved."""
+        found = self.changes(form)
+        if (cells & found.measured).any():
+            size, output, source = found.largest(cells)
+            tally.expect_unchanged(form, size, f"{output} moved by {size:.2g} when {source} changed")
+
+    def expect_no_gradient(self, tally: Tally, form: str, cells: Tensor) -> None:
+        """Expect that these cells of the map of gradients are zero, and that the allowed ones are finite."""
+        found = self.gradients(form)
+        most, output, source = found.largest(found.allowed)
+        size, forbidden, by = found.largest(cells)
+        if not most and not size:
+            return  # no gradient anywhere, so nothing to keep apart
+        tally.expect(form, math.isfinite(most), f"the gradient of {output} by {source} is {most}")
+        message = f"the gradient of {forbidden} by {by} is {size:.2g}, and has to be 0"
+        tally.expect_unchanged(form, size, message, limit=found.limit)
+
+    # -------------------------------------------------------------------------------------------------- gradients
+
+    @torch.enable_grad()
+    def projected_outputs(self, form: str, script: Script, actions: Tensor | None) -> tuple[Tensor, dict[int, Tensor]]:
+        """Return the projected outputs [T, B] with their graph, and the start state's tensors that have gradients."""
+        start = differentiable(script.start)
+        outputs = self.probe.run(form, replace(script, start=start), actions).outputs
+        total = random_projection({name: y for name, y in outputs.items() if y.requires_grad})
+        return total, {i: leaf for i, leaf in enumerate(start) if leaf.requires_grad}
+
+    @torch.enable_grad()
+    def gradients_by_start(self, form: str, script: Script, actions: Tensor | None) -> list[Tensor]:
+        """Return the gradient of all outputs by each floating-point tensor of the start state."""
+        try:
+            total, leaves = self.projected_outputs(form, script, actions)
+        except NotOfferedError:  # no output has a gradient
+            return [torch.zeros_like(leaf) for leaf in script.start if leaf.is_floating_point()]
+        return [*torch.autograd.grad(total.sum(), [*leaves.values()], materialize_grads=True)] if leaves else []
+
+    def start_state_influence(self, form: str, steps: tuple[int, ...]) -> tuple[list[int], Tensor, Tensor]:
+        """Measure how far the start state reaches within an episode.
+
+        Return the indices of its n tensors that need a gradient, how far each moves the outputs of these steps
+        [n, steps], and the largest gradient of those outputs [n, steps]. Gradients are taken before and after the
+        change: at the kink of a ReLU or maximum one of the two is zero.
+        """
+        script = self.probe.script(T=steps[-1] + 1, B=3)
+        usual = self.probe.run(form, script)
+        other = replace(script, start=self.probe.random_state(script.first.shape[1]))
+        before, after = (self._gradients_at(form, shown, usual.actions, steps) for shown in (script, other))
+        numbers = [i for i in before if i not in self.subject.no_gradient]
+        moved = torch.zeros(len(numbers), len(steps), dtype=torch.float64)
+        for row, i in enumerate(numbers):
+            changed = self.probe.run(form, script.with_start_leaf(i, other.start[i]), usual.actions)
+            moved[row] = differences(usual.outputs, changed.outputs)[list(steps)].amax(1)
+        gradients = [torch.maximum(before[i], after[i]) for i in numbers]
+        return numbers, moved, torch.stack(gradients) if gradients else torch.zeros_like(moved)
+
+    @torch.enable_grad()
+    def _gradients_at(
+        self, form: str, script: Script, actions: Tensor | None, steps: tuple[int, ...]
+    ) -> dict[int, Tensor]:
+        """Return, by index of a start state tensor, the largest gradient of the outputs of each of these steps."""
+        total, leaves = self.projected_outputs(form, script, actions)
+        if not leaves:
+            return {}
+        rows = [
+            torch.autograd.grad(total[t].sum(), [*leaves.values()], retain_graph=True, materialize_grads=True)
+            for t in steps
+        ]
+        return {i: torch.stack([row[n].abs().amax() for row in rows]) for n, i in enumerate(leaves)}
+
+    # ------------------------------------------------------------------------------------ sampling and rounding
+
+    @cached_property
+    def actions_feed_back(self) -> bool:
+        """Whether sampled actions enter the state: outputs differ after a different action, and not before."""
+        script = self.probe.script()
+        one, two = (self.probe.run(STEP, script, draw=draw).outputs for draw in (1, 2))
+        if ACTIONS not in one:
+            return False
+        apart, alike = differences(one, two), until_actions_differ(one, two)
+        if not (apart > SAME).any() or (apart[alike] > SAME).any():
+            return False
+        return bool(alike[1:].any()) or self._equal_actions_give_equal_outputs(script, one[ACTIONS])
+
+    def _equal_actions_give_equal_outputs(self, script: Script, actions: Tensor) -> bool:
+        """For real-valued actions, which never repeat: only `sequence` can tell them from noise in the state."""
+        if SEQUENCE not in self.probe.forms:
+            return False
+        one, two = (self.probe.run(SEQUENCE, script, actions, draw=draw).outputs for draw in (1, 2))
+        return float(differences(one, two).max()) <= SAME
+
+    def difference_ignoring_draws(self, a: Outputs, b: Outputs) -> float:
+        """Return how far two runs differ that sampled with different random numbers."""
+        apart = differences(a, b)
+        return float((apart[until_actions_differ(a, b)] if self.actions_feed_back else apart).max())
+
+    def replay_limit(self, script: Script, actions: Tensor | None) -> float:
+        """Return how far replayed outputs may differ: inverting a tanh, for example, magnifies rounding of actions."""
+        if actions is None or not actions.is_floating_point():
+            return SAME
+        one, other = (
+            {name: y for name, y in self.probe.run(SEQUENCE, script, taken).outputs.items() if name != ACTIONS}
+            for taken in (actions, torch.nextafter(actions, torch.zeros_like(actions)))
+        )
+        return SAME + 10 * float(differences(one, other).max())
+
+    def rounding_growth(self, script: Script) -> float:
+        """Return how far a change of the size of rounding at step 5 moves later outputs of an episode without resets."""
+        script = script.with_first(torch.zeros_like(script.first))
+        head, tail = (
+            replace(script, obs=script.obs[part], first=script.first[part]) for part in (slice(5), slice(5, None))
+        )
+        state = self.probe.run(STEP, head).final
+        nudged = tuple(leaf * (1 + 1e-6) if leaf.is_floating_point() or leaf.is_complex() else leaf for leaf in state)
+        one, other = (self.probe.run(STEP, replace(tail, start=start)).outputs for start in (state, nudged))
+        return float(differences(one, other).max())
+
+    # ------------------------------------------------------------------------------------------------------ memory
+
+    def memory_change(self, kept: State, cause: str) -> tuple[float, str]:
+        """Return how far the policy's memory differs from `kept`, and a message that names the cause."""
+        size = float(state_differences(kept, self.subject.get_memory(), self.subject.slot_axis).max())
+        return size, f"{cause} changed the policy's memory by {size:.2g}"

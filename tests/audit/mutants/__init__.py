@@ -1,0 +1,17 @@
+"""Deliberately broken policies, at least one for each check of the auditor, and the correct policy they are made from."""
+
+from audit.mutants import episodes, gradients, learning, sequences, slots, stored_memory
+from audit.mutants.reference_policy import ReferencePolicy
+from audit.mutants.register import MUTANTS, Mutant
+
+__all__ = [
+    "MUTANTS",
+    "Mutant",
+    "ReferencePolicy",
+    "episodes",
+    "gradients",
+    "learning",
+    "sequences",
+    "slots",
+    "stored_memory",
+]
