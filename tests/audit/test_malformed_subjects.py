@@ -54,13 +54,13 @@ class SeesOneThing(ReferencePolicy):
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        (MemoryIsADict, "get_memory gave a state of type dict"),
-        (SequenceHandsBackATensor, "sequence gave a state of type Tensor"),
-        (StateIsNested, "initial_state: entry 0 of the state is a tuple: a flat tuple of tensors"),
-        (HandsBackNoState, r"step gave dict: outputs and a state are needed, \(outputs, state\)"),
-        (PutsOutAFloat, "a step gave temperature of type float: a tensor is needed"),
-        (ObservesArrays, "observations gave ndarray: a tensor"),
-        (SeesOneThing, r"observations\(48\) are all alike"),
+        (MemoryIsADict, "get_memory returned a state of type dict"),
+        (SequenceHandsBackATensor, "sequence returned a state of type Tensor"),
+        (StateIsNested, "initial_state: entry 0 of the state is a tuple: return a flat tuple of tensors"),
+        (HandsBackNoState, r"step returned dict: it has to return \(outputs, state\)"),
+        (PutsOutAFloat, "a step returned temperature of type float"),
+        (ObservesArrays, "observations returned ndarray"),
+        (SeesOneThing, r"observations\(48\) are all equal"),
     ],
 )
 def test_what_is_malformed_is_said_in_a_line(kind, said):
@@ -79,10 +79,10 @@ def test_learning_that_names_its_outputs_otherwise_is_not_called_sound():
             outputs, final = super().sequence(obs, state, first, actions)
             return outputs | {"value": outputs["values"]}, final
 
-    with pytest.raises(UnusableError, match="give the same things the same names"):
+    with pytest.raises(UnusableError, match="use the same names in both"):
         audit(Misspelt())
     remarks = audit(HalfMisspelt(), checks=["values_replay"]).remarks
-    assert "Learning does not put out log_prob, entropy, full_log_probs: not compared with acting." in remarks
+    assert "sequence does not return log_prob, entropy, full_log_probs: not compared with acting." in remarks
 
 
 def test_a_state_is_read_by_the_names_of_a_dict_whatever_their_order():
@@ -103,7 +103,7 @@ def test_a_state_is_read_by_the_names_of_a_dict_whatever_their_order():
         )
 
     assert audit(subject(step)).sound
-    with pytest.raises(UnusableError, match="a state has h, c, and another one h, cell"):
+    with pytest.raises(UnusableError, match="different names in different calls: h, c and h, cell"):
         audit(subject(other_names))
 
 
@@ -116,7 +116,7 @@ class OtherNamesLater(ReferencePolicy):
 def test_outputs_that_come_and_go_are_a_finding():
     finding = only(OtherNamesLater(), "slots_are_independent")
     assert finding.verdict == Verdict.FAIL
-    assert "names have to be the same at every step" in finding.evidence
+    assert "the same names at every step" in finding.evidence
 
 
 class OtherShapesLater(ReferencePolicy):
@@ -146,10 +146,14 @@ class RebuildsWithoutAModule(ReferencePolicy):
 @pytest.mark.parametrize(
     ("kind", "check", "said"),
     [
-        (OtherShapesLater, "slots_are_independent", r"a step gave value of shape \[4, 1\], and another one of \[4\]"),
-        (EntropyOfAnotherShape, "entropy_matches_policy", r"output entropy is .* they have to agree"),
-        (ScoresATensor, "score_equals_sequence", "scoring gave outputs of type Tensor"),
-        (RebuildsWithoutAModule, "weights_load_with_other_slots", "rebuild gave a subject without module"),
+        (
+            OtherShapesLater,
+            "slots_are_independent",
+            r"output value has shape \[4, 1\] at one step and \[4\] at another",
+        ),
+        (EntropyOfAnotherShape, "entropy_matches_policy", r"output entropy has shape .* in another"),
+        (ScoresATensor, "score_equals_sequence", "score returned outputs of type Tensor"),
+        (RebuildsWithoutAModule, "weights_load_with_other_slots", "rebuild returned a subject without module"),
     ],
 )
 def test_what_turns_out_malformed_later_is_a_finding(kind, check, said):

@@ -126,9 +126,9 @@ def test_an_output_that_nothing_moves_does_not_wake_a_policy():
 def test_what_could_not_run_is_not_run():
     found = {f.check.name: f for f in audit(TakesOnlyBooleans()).findings}
     assert found["integer_flags"].verdict == Verdict.NOT_RUN
-    assert "flags that are not boolean are refused" in found["integer_flags"].evidence
+    assert "refuses flags that are not boolean" in found["integer_flags"].evidence
     found = {f.check.name: f for f in audit(HandsBackNoState()).findings}
-    assert found["final_state_is_correct"].evidence == "its form for sequences hands back no state"
+    assert found["final_state_is_correct"].evidence == "sequence returns no state"
     with pytest.raises(AssertionError, match="integer_flags could not run"):
         assert_sound(TakesOnlyBooleans(), checks=["integer_flags"])
 
@@ -159,10 +159,10 @@ class OnlyActions(ReferencePolicy):
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        (StateOnAnotherAxis, r"tensor 0 of the state is \[3, 6\] for 3 slots, which are expected on axis 1"),
-        (StateIsATensor, "step gave a state of type Tensor: a tuple of tensors is needed"),
-        (OutputsAreATensor, "step gave outputs of type Tensor: a dict of tensors is needed"),
-        (OnlyActions, "it puts out nothing but actions"),
+        (StateOnAnotherAxis, r"tensor 0 of the state has shape \[3, 6\], but needs 3 slots on axis 1"),
+        (StateIsATensor, "step returned a state of type Tensor: return a tuple of tensors"),
+        (OutputsAreATensor, "step returned outputs of type Tensor: return a dict of tensors"),
+        (OnlyActions, "it returns nothing but actions"),
     ],
 )
 def test_a_subject_of_the_wrong_shape_is_told_which(kind, said):

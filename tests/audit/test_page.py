@@ -36,7 +36,7 @@ def pages(reports):
     return {kind: report_page(report) for kind, report in reports.items()}
 
 
-def cells(page, kind, what="changes", form="stepping"):
+def cells(page, kind, what="changes", form="step"):
     """((slot, step) of the output, (slot, step or start) of the source) of the cells of one kind in one picture."""
     (drawn,) = re.findall(rf'<svg class="map"[^>]*aria-label="Dependency map, {what}, {form}\..*?</svg>', page, re.S)
     says = re.findall(rf'class="{kind}"[^>]*><title>slot (\d) step (\d), by slot (\d) (?:step )?(\w+)', drawn)
@@ -45,7 +45,7 @@ def cells(page, kind, what="changes", form="stepping"):
 
 def map_of(size, first=((0,), (0,)), kind="changes"):
     """A map of one slot and two steps."""
-    return DependencyMap(kind, "stepping", torch.tensor(first).bool(), torch.tensor(size).double().reshape(3, 1, 2, 1))
+    return DependencyMap(kind, "step", torch.tensor(first).bool(), torch.tensor(size).double().reshape(3, 1, 2, 1))
 
 
 # ------------------------------------------------------------------------------------------------------------ maps
@@ -56,7 +56,7 @@ def test_a_sound_policy_has_no_forbidden_cell(reports, pages):
     for what, form in reports[ReferencePolicy].maps:
         assert cells(pages[ReferencePolicy], "forbidden", what, form) == set()
         assert (
-            len(cells(pages[ReferencePolicy], "answers", what, form)) == 70
+            len(cells(pages[ReferencePolicy], "depends", what, form)) == 70
         )  # 27 + 15 + 16 + 12, by hand from MAP_RESETS
 
 
@@ -79,7 +79,7 @@ def test_what_is_declared_is_told_apart_from_what_is_forbidden(pages):
     page = pages[RunsThroughOnPurpose]
     assert DEVIATIONS["learning_without_resets"] in page
     assert (("1", "3"), ("1", "2")) in cells(page, "declared", form="sequence")
-    assert cells(page, "declared", form="stepping") == set()
+    assert cells(page, "declared", form="step") == set()
     assert cells(page, "forbidden", form="sequence") == set()
 
 
@@ -88,8 +88,8 @@ def test_every_kind_of_cell_by_hand():
     found = map_of([[0.5, 0.0], [nan, 2e-5], [0.0, 0.9e-5]], first=((0,), (1,)))
     kinds = {name: mask.flatten(1).nonzero().tolist() for name, mask in kinds_of_cells(found, NOTHING).items()}
     assert kinds == {
-        "answers": [[0, 0]],
-        "silent": [[2, 1]],  # below the limit
+        "depends": [[0, 0]],
+        "unused": [[2, 1]],  # below the limit
         "declared": [],
         "forbidden": [[1, 1]],
         "unmeasured": [[1, 0]],
@@ -105,12 +105,12 @@ def test_an_infinite_gradient_hides_none_that_is_forbidden():
     endless = float("inf")
     found = map_of([[endless, 0.0], [1.0, 0.0], [endless, 1.0]], first=((0,), (1,)), kind="gradients")
     assert kinds_of_cells(found, NOTHING)["forbidden"].flatten(1).nonzero().tolist() == [[2, 0]]
-    assert "Nothing moved" not in " ".join(picture(found, NOTHING).sentences)
+    assert "No forbidden dependence" not in " ".join(picture(found, NOTHING).sentences)
 
 
 def test_strength_goes_by_factors_and_survives_infinity():
     drawn = picture(map_of([[1e-1, 1e-2], [1e-3, 1e-2], [0.0, 1e-2]]), NOTHING)
-    strengths = [cell.strength for cell in drawn.cells if cell.kind == "answers"]
+    strengths = [cell.strength for cell in drawn.cells if cell.kind == "depends"]
     assert strengths == [1.0, 0.65, 0.3, 0.65, 0.65]
     endless = picture(map_of([[float("inf"), 0.1], [0.1, 0.1], [float("inf"), 0.1]]), NOTHING)
     assert [cell.kind for cell in endless.cells].count("forbidden") == 1
@@ -120,15 +120,18 @@ def test_strength_goes_by_factors_and_survives_infinity():
 def test_pictures_speak_and_do_not_rely_on_colour(pages):
     page = pages[NeverResets]
     assert page.count('<svg class="map" role="img"') == page.count("aria-label=") == 5
-    assert "38 of the 602 cells that must stay still did not." in page
+    assert "38 of 602 cells depend on something they must not." in page
     crosses = re.findall(r'<g class="forbidden"><title>[^<]*</title><rect [^>]*/><path [^>]*/></g>', page)
     assert len(crosses) == page.count('class="forbidden"')
 
 
 def test_a_map_that_could_not_have_shown_a_leak_says_so(pages):
     drawn = picture(map_of([[0.5, 0.5], [1e-6, 0.1], [0.0, 0.1]]), NOTHING)
-    assert any(said.startswith("At 1 of 2 steps not even its own observation") for said in drawn.sentences)
-    assert "would hardly show" not in pages[ReferencePolicy]
+    assert any(
+        said.startswith("At 1 of 2 steps an output does not even depend on its own observation")
+        for said in drawn.sentences
+    )
+    assert "a leak would not show" not in pages[ReferencePolicy]
 
 
 # ------------------------------------------------------------------------------------------------------------ text

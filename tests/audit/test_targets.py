@@ -79,42 +79,40 @@ def refused(target, *words):
 
 
 def test_another_name_is_suggested_only_where_there_is_nothing_of_that_name(file):
-    assert "there is nothing of that name. Did you mean gives_none?" in refused(f"{file}:give_none")
+    assert "no such name in the file. Did you mean gives_none?" in refused(f"{file}:give_none")
     for name, kind in (("gives_none", "None"), ("nothing", "None"), ("gives", "list")):
         said = refused(f"{file}:{name}")
-        assert f"{name}: {kind} is no policy the auditor knows. Give a Policy, a Subject, or " in said
+        assert f"{name}: cannot audit {kind}. Give a Policy, a Subject, or " in said
         assert "Did you mean" not in said
 
 
 def test_a_function_that_returns_a_bare_module_is_told_of_the_adapters_as_the_module_is(file):
-    hint = (
-        "is an nn.Module and no policy the auditor knows. Write a function that returns it in an adapter,\nsuch as Bare"
-    )
+    hint = "is an nn.Module, which needs an adapter. Write a function that returns it in BareRecurrent or\nStepFunction"
     assert f"module: {hint}" in refused(f"{file}:module")
-    assert f"gives_module: gives LSTM, which {hint}" in refused(f"{file}:gives_module")
+    assert f"gives_module: returns LSTM, which {hint}" in refused(f"{file}:gives_module")
 
 
 def test_a_policy_without_its_world_is_to_be_named_by_its_class(file):
     said = refused(f"{file}:gives_policy")
-    assert "is a policy without its world. Name its class: FILE.py:NoMethods env=NAME." in said
+    assert "is a policy without a world. Name its class instead: FILE.py:NoMethods env=NAME." in said
 
 
 def test_an_adapter_s_refusal_is_in_its_own_words(file):
     assert re.search(
-        r"gives_adapter: cannot be made at \S*mine.py:\d+: BareRecurrent takes", refused(f"{file}:gives_adapter")
+        r"gives_adapter: cannot be created at \S*mine.py:\d+: BareRecurrent needs", refused(f"{file}:gives_adapter")
     )
 
 
 @pytest.mark.parametrize("ending", ["", ":"])
 def test_a_file_without_a_name_in_it(ending, file):
-    assert refused(f"{file}{ending}") == f"{file}: name what is to be audited in it: {file}:NAME."
+    assert refused(f"{file}{ending}") == f"{file}: say what to audit in it: {file}:NAME."
 
 
 @pytest.mark.parametrize("ending", ["", ":", ":P"])
 def test_a_folder_that_is_named_like_a_file(ending, tmp_path):
     folder = tmp_path / "folder.py"
     folder.mkdir()
-    assert refused(f"{folder}{ending}") == f"{folder}: is a folder and not a Python file. Name a file in it."
+    assert refused(f"{folder}{ending}") == f"{folder}: is a folder, not a Python file. Name a file in it."
 
 
 @pytest.mark.parametrize(

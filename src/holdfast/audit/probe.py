@@ -109,7 +109,7 @@ class Probe:
     # ------------------------------------------------------------------------------------------ what is offered
 
     @cached_property
-    def _names(self) -> dict[str, list[str]]:
+    def output_names(self) -> dict[str, list[str]]:
         """Names of the outputs, actions aside, of each of step, sequence and act that the subject has."""
         script, names = self.script(initial=True), {}
         for form in (STEP, SEQUENCE, ACT):
@@ -125,7 +125,7 @@ class Probe:
     @property
     def forms(self) -> list[str]:
         """Those of step, sequence and act that the subject has."""
-        return [*self._names]
+        return [*self.output_names]
 
     @property
     def pure_forms(self) -> list[str]:
@@ -167,13 +167,13 @@ class Probe:
     @property
     def not_scored(self) -> tuple[str, ...]:
         """Names of outputs that `step` returns and `sequence` does not."""
-        scored = self._names.get(SEQUENCE, self._names[STEP])
-        return tuple(name for name in self._names[STEP] if name not in scored)
+        scored = self.output_names.get(SEQUENCE, self.output_names[STEP])
+        return tuple(name for name in self.output_names[STEP] if name not in scored)
 
     def check_names_agree(self) -> None:
         """Refuse a subject whose `step` and `sequence` have no output in common."""
-        if self.not_scored and set(self.not_scored) == set(self._names[STEP]):
-            one, other = (", ".join(self._names[form]) for form in (STEP, SEQUENCE))
+        if self.not_scored and set(self.not_scored) == set(self.output_names[STEP]):
+            one, other = (", ".join(self.output_names[form]) for form in (STEP, SEQUENCE))
             raise UnusableError(f"step returns {one}, and sequence returns {other}: use the same names in both.")
 
     def check_precision(self) -> None:

@@ -23,7 +23,7 @@ class StoresGraph(ReferencePolicy):
 
 @caught_by("graph_does_not_grow", "metta #1139, ml-agents #5048")
 class GrowsGraph(ReferencePolicy):
-    """The graph of every step since the start is kept, hidden in a closure."""
+    """Acting continues from a state with its graph, which grows with every step."""
 
     def __init__(self, seed: int = 0):
         super().__init__(seed)

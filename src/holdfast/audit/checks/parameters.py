@@ -15,6 +15,7 @@ from holdfast.audit.findings import Tally
 from holdfast.audit.probe import Probe
 from holdfast.audit.script import AWKWARD_RESETS, MANY, SEQUENCE, STEP
 from holdfast.audit.sensitivity import perturb, redraw_weights, values_restored
+from holdfast.audit.subject import NotOfferedError
 
 CHECKS = Register()
 TRIES = 8
@@ -30,23 +31,26 @@ NUM_NAMED = 4
 def parameters_get_gradients(ctx: Context, tally: Tally) -> None:
     """Every trainable parameter gets a gradient from log-probs, values or entropy."""
     form = SEQUENCE if SEQUENCE in ctx.probe.forms else STEP
-    weights = ctx.trainable_weights()
+    module, weights = ctx.require_module(), ctx.trainable_weights()
     missing = weights
-    with values_restored(weights.values()):
+    with values_restored(module.parameters()):
         for turn in range(TRIES):
             probe = ctx.probe if turn == 0 else Probe(ctx.subject, ctx.probe.seed + turn)
             # A gradient can be zero by accident: a layer after it starts at zero, or all units of a ReLU are off.
             if turn % 2:
                 perturb(weights.values(), probe.generator)
             elif turn:
-                redraw_weights(ctx.require_module(), 1.0 + 0.5 * turn, probe.seed)
+                redraw_weights(module, 1.0 + 0.5 * turn, probe.seed)
             reached = _parameters_with_gradient(probe, form, missing.values(), initial=turn % 3 == 1)
             missing = {name: x for name, x in missing.items() if x not in reached}
             if not missing:
                 break
-    names = ", ".join([*missing][:NUM_NAMED])
     more = f" and {len(missing) - NUM_NAMED} more" if len(missing) > NUM_NAMED else ""
-    tally.expect(form, not missing, f"no gradient reaches {names}{more}, in {TRIES} scripts with different weights")
+    message = f"no gradient reaches {', '.join([*missing][:NUM_NAMED])}{more}"
+    outputs = ctx.probe.output_names[form]
+    if missing and ("value" not in outputs or len(outputs) < 2):
+        raise NotOfferedError(f"{message}, but {form} returns only {', '.join(outputs)}: other outputs may use them")
+    tally.expect(form, not missing, f"{message}, in {TRIES} scripts with different weights")
 
 
 @torch.enable_grad()  # for the script too: an initial state may be learned
