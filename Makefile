@@ -6,7 +6,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test check fix format lint types fast-tests bench bench-peers audit-peers audit-agents learn learn-agents bugs soak kills chaos clean
+.PHONY: help install train test check fix format lint types fast-tests bench bench-peers audit-peers audit-agents audit-matrix learn learn-agents bugs soak kills chaos clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ audit-peers: $(VENV)/.installed  ## audit recurrent policies of other libraries
 
 audit-agents: $(VENV)/.installed  ## audit every agent with every core and twenty seeds: is there a false alarm? (long)
 	$(BIN)/python proofs/audit_agents.py $(ARGS)
+
+audit-matrix: $(VENV)/.installed  ## audit the broken policies of the tests; writes docs/audit-matrix.md and the key of known bugs
+	PYTHONPATH=tests $(BIN)/python -m audit.mutants.matrix
 
 learn: $(VENV)/.installed  ## the ready-made settings with a goal, three seeds: do they learn? (long)
 	$(BIN)/python proofs/learn.py $(ARGS)

@@ -1,4 +1,4 @@
-"""`make bugs`: what state bugs cost. Trains the right policy and the broken ones of examples/ on the quick start.
+"""`make bugs`: what state bugs cost. Trains the correct policy and the broken ones of examples/ on the quick start.
 
 Writes docs/bugs/curves.json, one picture per bug beside it, and the figures of docs/bugs.md.
 """
@@ -40,10 +40,10 @@ Run = dict[str, Any]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="broken policies to train anew, beside the right one (all by default)")
+    parser.add_argument("names", nargs="*", help="broken policies to train again, next to the correct one (default: all)")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--draw", action="store_true", help="train nothing: pictures and figures of the last run")
+    parser.add_argument("--draw", action="store_true", help="train nothing: update pictures and figures from the last run")
     options = parser.parse_args()
     broken = {kind.__name__: kind for kind in load_file(str(POLICIES), "bugs").BROKEN}
     if not options.draw:
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def measure(names: list[str], num_seeds: int, processes: int) -> None:
-    """Train each with each seed, one thread a run; when all are there, they replace the curves of the same names."""
+    """Train each policy with each seed, on one thread per run, and replace the curves of these policies."""
     jobs = [(study, name, seed) for study in STUDIES for seed in range(num_seeds) for name in names]
     runs_of: dict[str, Runs] = {study: {name: [] for name in names} for study in STUDIES}
     PICTURES.mkdir(exist_ok=True)
@@ -79,7 +79,7 @@ def word_of(name: str) -> str:
 
 
 def learn(study: str, name: str, seed: int, folder: str) -> Run:
-    """One whole run, as the columns of its metrics.jsonl show it."""
+    """Train one run and summarise its metrics.jsonl."""
     words = [*STUDIES[study], word_of(name), f"seed={seed}", "trainer.threads=1", "audit=off", "progress=off"]
     words += [f"runs_dir={folder}", f"run={name}-{list(STUDIES).index(study)}-{seed}"]
     rows = read_metrics(train(load_settings(words)).run)
@@ -105,23 +105,23 @@ def learn(study: str, name: str, seed: int, folder: str) -> Run:
 
 
 def write_page(runs_of: dict[str, Runs], broken: dict[str, Any]) -> None:
-    """The figures of docs/bugs.md: two tables, and in each section what the bug cost and what the auditor says of it."""
+    """Write the figures of docs/bugs.md: two tables, and in each section what the bug cost and what the auditor finds."""
     names = lowest_first(runs_of)
     page = PAGE.read_text(encoding="utf-8")
-    page = replaced(page, r"\| bug \| seen at .*\n(\|.*\n)*", costs_table(names, runs_of, broken))
+    page = replaced(page, r"\| bug \| seen (?:at|in) .*\n(\|.*\n)*", costs_table(names, runs_of, broken))
     page = replaced(page, r"\| +\| parity, first .*\n(\|.*\n)*", metrics_table(names, next(iter(runs_of.values()))))
     for name, kind in broken.items():
         if name not in names:
             continue
         head, section, rest = split_section(page, name)
-        section = replaced(section, r"^Return at the end .*\n", cost_of(name, runs_of))
-        section = replaced(section, r"^`\w+` finds it: .*\n", audit_of(kind))
+        section = replaced(section, r"^(?:Return at the end|Final return) .*\n", cost_of(name, runs_of))
+        section = replaced(section, r"^`\w+` (finds it|fails): .*\n", audit_of(kind))
         page = head + section + rest
     PAGE.write_text(page, encoding="utf-8")
 
 
 def lowest_first(runs_of: dict[str, Runs]) -> list[str]:
-    """The right policy, then the others by their mean return at the end."""
+    """Return the correct policy, then the others by their mean final return."""
 
     def rank(name: str) -> tuple[bool, float]:
         return name != RIGHT, sum(run["return_last"] for runs in runs_of.values() for run in runs[name])
@@ -130,8 +130,8 @@ def lowest_first(runs_of: dict[str, Runs]) -> list[str]:
 
 
 def costs_table(names: list[str], runs_of: dict[str, Runs], broken: dict[str, Any]) -> str:
-    columns = [f"{study}: {what}" for study in runs_of for what in ("return at the end", "steps to 0.9")]
-    lines = [f"| bug | seen at | {' | '.join(columns)} | fell back | check |", "|---" * (len(columns) + 4) + "|"]
+    columns = [f"{study}: {what}" for study in runs_of for what in ("final return", "steps to 0.9")]
+    lines = [f"| bug | seen in | {' | '.join(columns)} | fell back | check |", "|---" * (len(columns) + 4) + "|"]
     for name in names:
         bug = broken.get(name)
         title, seen, check = (
@@ -147,7 +147,7 @@ def costs_table(names: list[str], runs_of: dict[str, Runs], broken: dict[str, An
 
 
 def fell_back(name: str, runs_of: dict[str, Runs]) -> str:
-    """How many of the runs that had reached the goal were below chance after it."""
+    """Count the runs that fell below chance after they had reached the goal."""
     lows = [run["lowest_since"] for runs in runs_of.values() for run in runs[name] if run["lowest_since"] is not None]
     return f"{sum(low < CHANCE for low in lows)} of {len(lows)}" if lows else "-"
 
@@ -155,8 +155,8 @@ def fell_back(name: str, runs_of: dict[str, Runs]) -> str:
 def metrics_table(names: list[str], runs: Runs) -> str:
     columns = {
         "parity, first update": ("parity_first", ".0e"),
-        "largest of the run": ("parity_largest", ".0e"),
-        "entropy at the end": ("entropy_last", ".2f"),
+        "largest in the run": ("parity_largest", ".0e"),
+        "final entropy": ("entropy_last", ".2f"),
         "mean `approx_kl`": ("kl_mean", ".4f"),
         "mean `clip_fraction`": ("clip_fraction_mean", ".3f"),
     }
@@ -173,23 +173,23 @@ def cost_of(name: str, runs_of: dict[str, Runs]) -> str:
         said = f"with {study} {each(runs[name], 'return_last', '.2f')}"
         lows = [run["lowest_since"] for run in runs[name] if run["lowest_since"] is not None]
         if lows and min(lows) < CHANCE:
-            said += f" (down to {min(lows):.2f} after it had been at {GOAL})"
+            said += f" (down to {min(lows):.2f} after it had reached {GOAL})"
         parts.append(said)
-    return f"Return at the end {', '.join(parts)}.\n"
+    return f"Final return {', '.join(parts)}.\n"
 
 
 def audit_of(kind: Any) -> str:
-    """What the auditor says before any training."""
-    return in_words(kind, audit(subject_from_settings(load_settings([word_of(kind.__name__), "settings=quickstart"]))))
+    """Audit a broken policy before any training."""
+    return describe_audit(kind, audit(subject_from_settings(load_settings([word_of(kind.__name__), "settings=quickstart"]))))
 
 
-def in_words(kind: Any, report: Report) -> str:
-    """The evidence of the check that names the bug, and how many others fail."""
+def describe_audit(kind: Any, report: Report) -> str:
+    """Return the evidence of the bug's own check, and the number of other checks that fail."""
     said = next(found.evidence for found in report.failures if found.check.name == kind.caught_by)
     others = len(report.failures) - 1
-    more = {0: "No other check fails", 1: "1 other check fails, too"}.get(others, f"{others} other checks fail, too")
-    like = f" It is known again as {' or '.join(bug.name for bug in report.known_bugs)}." if report.known_bugs else ""
-    return f"`{kind.caught_by}` finds it: {said}. {more}.{like}\n"
+    more = {0: "No other check fails", 1: "1 other check fails"}.get(others, f"{others} other checks fail")
+    like = f" Reported as {' or '.join(bug.name for bug in report.known_bugs)}." if report.known_bugs else ""
+    return f"`{kind.caught_by}` fails: {said}. {more}.{like}\n"
 
 
 def each(runs: list[Run], key: str, form: str) -> str:
@@ -207,7 +207,7 @@ def split_section(page: str, name: str) -> tuple[str, str, str]:
 def replaced(text: str, pattern: str, new: str) -> str:
     found, number = re.subn(pattern, lambda _: new, text, flags=re.MULTILINE)
     if number != 1:
-        raise SystemExit(f"docs/bugs.md has {number} places that look like {pattern}, not one.")
+        raise SystemExit(f"docs/bugs.md has {number} places that match {pattern}; it needs exactly one.")
     return found
 
 
