@@ -40,10 +40,14 @@ Run = dict[str, Any]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="broken policies to train again, next to the correct one (default: all)")
+    parser.add_argument(
+        "names", nargs="*", help="broken policies to train again, next to the correct one (default: all)"
+    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--draw", action="store_true", help="train nothing: update pictures and figures from the last run")
+    parser.add_argument(
+        "--draw", action="store_true", help="train nothing: update pictures and figures from the last run"
+    )
     options = parser.parse_args()
     broken = {kind.__name__: kind for kind in load_file(str(POLICIES), "bugs").BROKEN}
     if not options.draw:
@@ -180,7 +184,9 @@ def cost_of(name: str, runs_of: dict[str, Runs]) -> str:
 
 def audit_of(kind: Any) -> str:
     """Audit a broken policy before any training."""
-    return describe_audit(kind, audit(subject_from_settings(load_settings([word_of(kind.__name__), "settings=quickstart"]))))
+    return describe_audit(
+        kind, audit(subject_from_settings(load_settings([word_of(kind.__name__), "settings=quickstart"])))
+    )
 
 
 def describe_audit(kind: Any, report: Report) -> str:

@@ -50,7 +50,9 @@ def test_the_named_check_catches_it_and_it_is_known_again(kind):
     like, expected = [bug.name for bug in report.known_bugs], KNOWN_AS[kind.__name__]
     assert expected in like if expected else not like
     (found,) = [finding for finding in report.failures if finding.check.name == kind.caught_by]
-    begins, _, ends = BUGS.describe_audit(kind, report).partition(found.evidence)  # what is largest may turn on rounding
+    begins, _, ends = BUGS.describe_audit(kind, report).partition(
+        found.evidence
+    )  # what is largest may turn on rounding
     section = PAGE.read_text().split(f"### {kind.__name__}\n")[1].split("\n### ")[0]
     assert begins in section
     assert ends in section

@@ -168,7 +168,7 @@ def test_the_checks_are_listed(capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "name what is to be audited"),
+        ([], "name a target to audit"),
         (["py_agent=fst"], "Did you mean fast?"),
         (["nowhere"], "no such run"),
         (["fast"], "Did you mean py_agent=fast?"),
@@ -187,9 +187,12 @@ def test_the_checks_are_listed(capsys):
         (["{file}:subject", "env=memory"], "subject takes no settings"),
         (["{file}"], "say what to audit in it"),
         (["./nothing.py:X"], "no such file: ./nothing.py"),
-        (["py_agent=fast", "--html", "/no/such/folder/a.html"], "in a folder that exists"),
-        (["py_agent=fast", "--quick", "--only", "reset_inside_sequence"], "--quick and --only: give one of them"),
-        (["py_agent=fast", "--all", "--json"], "--all and --json: give one of them"),
+        (
+            ["py_agent=fast", "--html", "/no/such/folder/a.html"],
+            "/no/such/folder/a.html: needs a file path in an existing folder",
+        ),
+        (["py_agent=fast", "--quick", "--only", "reset_inside_sequence"], "--quick and --only: use one of them"),
+        (["py_agent=fast", "--all", "--json"], "--all and --json: use one of them"),
         (["py_agent=fast", "--py-agent", "a.py:B"], "--py-agent is only for runs"),
     ],
 )
@@ -210,7 +213,7 @@ def test_what_cannot_be_audited_is_said_in_at_most_three_lines(words, said, file
         (["./folder:P"], "./folder: is a folder, not a Python file. Name a file in it.\n"),
         (["./folder"], "./folder: has no config.yaml, so it is not a run.\nThere are no runs in runs.\n"),
         (["./other.txt:P"], "./other.txt:P: no such run.\nThere are no runs in runs.\n"),
-        (["x" * 300], f"{'x' * 40}...: no folder has a name of 300 letters.\n"),
+        (["x" * 300], f"{'x' * 40}...: a folder name cannot have 300 characters.\n"),
     ],
 )
 def test_what_is_there_and_is_no_python_file_is_not_looked_for_among_the_runs(
@@ -247,7 +250,7 @@ def test_a_check_that_was_named_and_could_not_run_is_no_success(tmp_path, capsys
     run(f"{path}:subject", "--only", "reset_on_truncated", *ONE, code=2)
     said = capsys.readouterr()
     assert re.search(r"reset_on_truncated +not run", said.out)
-    assert said.err == "a check named with --only could not run: the table says why.\n"
+    assert said.err == "a check named with --only could not run; the table gives the reason.\n"
     run(f"{path}:subject", "--only", "reset_inside_sequence", "--only", "reset_on_truncated", code=1)
 
 

@@ -45,6 +45,6 @@ def test_dropout_makes_equal_calls_differ():
 @pytest.mark.parametrize("other", [nn.LSTMCell(3, 5), nn.GRUCell(3, 5), nn.Linear(3, 5)])
 def test_cells_and_other_modules_are_sent_to_another_adapter(other):
     with pytest.raises(
-        SettingsError, match=rf"nn\.LSTM, nn\.GRU or nn\.RNN, and was given {type(other).__name__}\. StepFu"
+        SettingsError, match=rf"nn\.LSTM, nn\.GRU or nn\.RNN, not {type(other).__name__}\. Use StepFunction"
     ):
         BareRecurrent(other)

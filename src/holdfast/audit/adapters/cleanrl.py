@@ -33,7 +33,7 @@ class CleanRLAgent(SampledSubject):
             raise SettingsError(f"{kind} has no lstm. Use StepFunction for other kinds of memory.")
         if isinstance(agent.lstm, nn.GRU | nn.RNN):
             raise SettingsError(
-                f"{kind}.lstm is an {type(agent.lstm).__name__}, and has to be an nn.LSTM with the state (h, c). "
+                f"{kind}.lstm is nn.{type(agent.lstm).__name__}, and has to be an nn.LSTM with the state (h, c). "
                 "Use StepFunction for other kinds of memory."
             )
         super().__init__(obs_shape, observations)
