@@ -97,6 +97,29 @@ def test_an_exploding_gradient_is_noticed():
     assert "GRADIENT EXPLODES" in text
 
 
+def test_parameters_without_a_gradient_are_named_once():
+    policy = make("box")
+    policy.unused = torch.nn.Linear(3, 3)
+    learned = one_update(policy)
+    watch = Watch(SETTINGS)
+    (text,) = watch.look(learned.parity, learned.metrics, learned.without_gradient)
+    assert "NO GRADIENT in learning for unused.bias, unused.weight." in text
+    assert "requires_grad_(False)" in text
+    assert watch.look(learned.parity, learned.metrics, learned.without_gradient) == []
+
+    (text,) = Watch(SETTINGS).look(learned.parity, learned.metrics, list("abcdef"))
+    assert "for a, b, c, d and 2 more." in text
+    policy.unused.requires_grad_(False)
+    assert one_update(policy).without_gradient == ()
+
+
+def test_only_the_first_update_reports_parameters_without_a_gradient():
+    parity = one_update(make("box")).parity
+    watch = Watch(SETTINGS)
+    assert watch.look(parity, {}, ()) == []
+    assert watch.look(parity, {}, ["late"]) == []
+
+
 def warnings(rows, watch=None):
     """What the watch says over a course of metrics, with a parity that is fine."""
     parity = one_update(make("box")).parity

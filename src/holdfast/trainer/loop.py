@@ -117,7 +117,7 @@ def _train(
                 saver.pending = take_snapshot(progress, agent, learner, collector)
             for sink in sinks:
                 sink.log(metrics, progress.agent_steps)
-            for warning in watch.look(learned.parity, metrics):
+            for warning in watch.look(learned.parity, metrics, learned.without_gradient):
                 logger.warning(warning)
             if update == 1 and settings.debug.shapes:
                 for line in describe_update(policy, experience, learned):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.config.settings import Settings
@@ -12,6 +12,7 @@ from holdfast.trainer.learner import Parity
 PARITY_BREACH = 1e-3  # four orders above rounding, so only a bug reaches it
 ENTROPY_LEFT = 0.01  # share of the first entropy below which a policy hardly explores
 EPISODES = 100  # the mean return is taken over this many episodes
+MAX_NAMES = 4  # of parameters in a warning
 
 Metrics = Mapping[str, float | None]
 
@@ -31,9 +32,10 @@ class Watch:
         for row in before:
             self._look_at({key: value for key, value in row.items() if isinstance(value, int | float)})
 
-    def look(self, parity: Parity, metrics: Metrics) -> list[str]:
+    def look(self, parity: Parity, metrics: Metrics, without_gradient: Sequence[str] = ()) -> list[str]:
         """Return warnings for this update, usually none."""
-        return [text for text in (self._parity(parity), *self._look_at(metrics)) if text]
+        texts = [self._parity(parity), self._no_gradient(without_gradient), *self._look_at(metrics)]
+        return [text for text in texts if text]
 
     def _look_at(self, metrics: Metrics) -> list[str | None]:
         self._returns.add(metrics)
@@ -45,6 +47,16 @@ class Watch:
         return (
             "PARITY BREACH: learning computes other action probabilities than acting did for the same steps "
             f"(|log-ratio| {parity.max_log_ratio:.2g}, healthy is below 1e-5). {explain_parity(parity, self.settings)}"
+        )
+
+    def _no_gradient(self, names: Sequence[str]) -> str | None:
+        """Warn after the first update of a process; later ones can only shorten the list."""
+        if not self._once("no gradient") or not names:
+            return None
+        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+        return (
+            f"NO GRADIENT in learning for {', '.join(names[:MAX_NAMES])}{more}. Check that forward uses them and does not "
+            "detach what they compute; if they are frozen on purpose, use requires_grad_(False)."
         )
 
     def _gradient(self, metrics: Metrics) -> str | None:
