@@ -137,7 +137,7 @@ def test_a_report_as_json():
     report = audit(ResetsOnlyH(), checks=["reset_clears_whole_state", "slots_are_independent"])
     found = report.to_json()
     assert found["sound"] is False
-    assert [entry["verdict"] for entry in found["findings"]] == ["FAIL", "pass"]
+    assert [entry["verdict"] for entry in found["findings"]] == ["FAIL", "pass"]  # pyright: ignore[reportGeneralTypeIssues]
     assert found["counts"] == {"pass": 1, "FAIL": 1, "declared": 0, "not run": 0}
 
 

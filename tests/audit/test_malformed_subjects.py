@@ -139,7 +139,7 @@ class ScoresATensor(ReferencePolicy):
 class RebuildsWithoutAModule(ReferencePolicy):
     def rebuild(self):
         other = super().rebuild()
-        other.module = None
+        other.module = None  # pyright: ignore[reportAttributeAccessIssue]
         return other
 
 

@@ -120,7 +120,7 @@ def test_gradients_through_a_drawn_action_do_not_stand_in_for_those_of_scoring()
             for x, now in zip(encoded, first, strict=True):
                 y, state = self.advance(x, state, now)
                 ys.append(y)
-            return self.scores(*self.heads(torch.stack(ys)), actions), state
+            return self.scores(*self.heads(torch.stack(ys)), actions), state  # pyright: ignore[reportArgumentType]
 
         def scores(self, log_probs, value, actions):
             log_prob = torch.distributions.Normal(log_probs, 0.5).log_prob(actions).sum(-1)

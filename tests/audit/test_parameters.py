@@ -1,5 +1,8 @@
 """parameters_get_gradients: unused parameters are named, and zero gradients by accident are no failure."""
 
+# pyright: reportCallIssue=false, reportArgumentType=false
+# torch types every attribute of a module as `Tensor | Module`.
+
 import pytest
 import torch
 from torch import nn

@@ -11,7 +11,7 @@ from holdfast.checkpoint import (
 )
 
 
-def make(amsgrad: bool = False, named: bool = False) -> tuple[nn.Module, torch.optim.Adam]:
+def make(amsgrad: bool = False, named: bool = False) -> tuple[nn.ModuleDict, torch.optim.Adam]:
     """A model with a parameter that never gets a gradient, and an optimizer with two groups."""
     torch.manual_seed(0)
     model = nn.ModuleDict({"a": nn.Linear(4, 8), "b": nn.Linear(8, 2), "unused": nn.Linear(2, 2)})
@@ -23,7 +23,7 @@ def make(amsgrad: bool = False, named: bool = False) -> tuple[nn.Module, torch.o
     return model, torch.optim.Adam(groups, lr=1e-2, eps=1e-5, amsgrad=amsgrad)
 
 
-def train(model: nn.Module, optimizer: torch.optim.Adam, steps: range) -> None:
+def train(model: nn.ModuleDict, optimizer: torch.optim.Adam, steps: range) -> None:
     for step in steps:
         x = torch.randn(16, 4, generator=torch.Generator().manual_seed(step))
         loss = model["b"](model["a"](x).tanh()).square().mean()

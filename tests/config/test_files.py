@@ -1,5 +1,8 @@
 """Settings files: ready-made, a user's own, broken, hostile, and the config.yaml of a run."""
 
+# pyright: reportAttributeAccessIssue=false
+# Settings and specs are unions; each test knows which member it has.
+
 import os
 
 import pytest

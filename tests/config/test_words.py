@@ -1,5 +1,8 @@
 """Good words: what people type, and the settings it becomes."""
 
+# pyright: reportAttributeAccessIssue=false
+# Settings and specs are unions; each test knows which member it has.
+
 from itertools import permutations
 
 import pytest

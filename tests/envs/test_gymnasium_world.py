@@ -144,7 +144,7 @@ def test_continuous_actions_are_clipped_and_shaped():
     world = GymWorld(toy("Mirror-v0", num_envs=1, action_space=space), range(1))
     world.reset(seed=0)
     world.step(np.array([[-7.0, 3.0]], np.float32))
-    (action,) = world._envs[0].unwrapped.actions
+    (action,) = world._envs[0].unwrapped.actions  # pyright: ignore[reportAttributeAccessIssue]
     assert action.dtype == np.float64
     assert action.tolist() == [[-1], [0.5]]
 
@@ -154,8 +154,9 @@ def test_discrete_actions_count_from_the_start_of_the_space():
     world = GymWorld(toy("Mirror-v0", num_envs=2, action_space=space), range(2))
     world.reset(seed=0)
     world.step(np.array([0, 2]))
-    assert [env.unwrapped.actions for env in world._envs] == [[1], [3]]
-    assert all(space.contains(env.unwrapped.actions[0]) for env in world._envs)
+    actions = [env.unwrapped.actions for env in world._envs]  # pyright: ignore[reportAttributeAccessIssue]
+    assert actions == [[1], [3]]
+    assert all(space.contains(action) for (action,) in actions)
 
 
 def test_dict_observations():

@@ -1,7 +1,5 @@
 """Spaces become specs; observations arrive checked and copied, actions leave in the world's own form."""
 
-from collections import OrderedDict
-
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -21,6 +19,12 @@ from holdfast.spec import (
     MultiDiscreteActions,
     ObsPart,
 )
+
+
+def box_spec(space: spaces.Space) -> BoxObs:
+    spec = obs_reader(space, "toy").spec
+    assert isinstance(spec, BoxObs)
+    return spec
 
 
 def read(space: spaces.Space, obs: object, hide: tuple[int, ...] = (), lead: tuple[int, ...] = ()) -> np.ndarray:
@@ -90,7 +94,7 @@ def test_dict_is_packed_as_gymnasium_flattens_it(shapes: list[tuple[int, ...]]):
     spec = obs_reader(space, "toy").spec
     packed = read(space, obs)
     assert isinstance(spec, BoxObs)
-    assert np.array_equal(packed, flatten(space, obs))
+    assert np.array_equal(packed, np.asarray(flatten(space, obs)))
     assert [part.name for part in spec.parts] == list(space.spaces)
     for part in spec.parts:
         assert np.array_equal(packed[part.start : part.start + part.size].reshape(part.shape), obs[part.name])
@@ -101,15 +105,15 @@ def test_dict_is_packed_as_gymnasium_flattens_it(shapes: list[tuple[int, ...]]):
 @pytest.mark.parametrize(("high", "scale"), [(255, 255.0), (1.0, 1.0), (np.inf, 1.0), (0.0, 1.0)])
 def test_a_picture_is_scaled_by_what_its_space_allows(high: float, scale: float):
     picture = spaces.Box(-1.0, high, (12, 12, 3))
-    assert obs_reader(picture, "toy").spec.scale == scale
-    parts = obs_reader(spaces.Dict({"camera": picture, "speed": spaces.Box(0, 9, (2,))}), "toy").spec.parts
+    assert box_spec(picture).scale == scale
+    parts = box_spec(spaces.Dict({"camera": picture, "speed": spaces.Box(0, 9, (2,))})).parts
     assert [part.scale for part in parts] == [scale, 1.0]
 
 
 def test_dict_parts_follow_the_order_of_the_space():
     by_key = spaces.Dict({"b": spaces.Box(0, 1, (2,)), "a": spaces.Box(0, 255, (), np.uint8)})
-    by_hand = spaces.Dict(OrderedDict(b=spaces.Box(0, 1, (2,)), a=spaces.Box(0, 255, (), np.uint8)))
-    assert obs_reader(by_key, "toy").spec.parts == (ObsPart("a", (), 0), ObsPart("b", (2,), 1))
+    by_hand = spaces.Dict([("b", spaces.Box(0, 1, (2,))), ("a", spaces.Box(0, 255, (), np.uint8))])
+    assert box_spec(by_key).parts == (ObsPart("a", (), 0), ObsPart("b", (2,), 1))
     obs = {"a": np.uint8(9), "b": np.array([0.25, 0.5])}
     assert read(by_key, obs).tolist() == [9, 0.25, 0.5]
     assert read(by_hand, obs).tolist() == ([9, 0.25, 0.5] if list(by_hand.spaces) == ["a", "b"] else [0.25, 0.5, 9])
@@ -176,7 +180,7 @@ def test_discrete_actions():
 
 
 def test_multi_discrete_actions():
-    space = spaces.MultiDiscrete([[2, 3], [4, 5]], start=[[0, 1], [0, 0]])
+    space = spaces.MultiDiscrete(np.array([[2, 3], [4, 5]]), start=np.array([[0, 1], [0, 0]]))
     writer = action_writer(space, "toy", 0)
     assert writer.spec == MultiDiscreteActions((2, 3, 4, 5))
     written = writer.write(np.array([[1, 2, 3, 4], [0, 0, 0, 0]]))

@@ -166,6 +166,7 @@ def test_a_signal_waits_until_a_worker_is_started(monkeypatch: pytest.MonkeyPatc
     done, start = threading.Event(), SpawnProcess.start
 
     def start_signalled(process: SpawnProcess) -> None:
+        assert bystander.ident is not None
         signal.pthread_kill(bystander.ident, signal.SIGTERM)
         time.sleep(0.2)
         start(process)

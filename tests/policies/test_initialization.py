@@ -1,5 +1,8 @@
 """policy.init=seeds: the initial weights of the first version of these agents, in numbers."""
 
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
+# torch types every attribute of a module as `Tensor | Module`.
+
 import math
 import re
 

@@ -1,5 +1,8 @@
 """MettaAgent: other worlds, weights of either family, and user code."""
 
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
+# torch types every attribute of a module as `Tensor | Module`.
+
 import sys
 from dataclasses import replace
 

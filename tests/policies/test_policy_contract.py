@@ -1,5 +1,8 @@
 """The TensorDict contract of every policy: keys, shapes, memory interface, and torch.compile."""
 
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false, reportFunctionMemberAccess=false
+# torch types every attribute of a module as `Tensor | Module`.
+
 import pytest
 import torch
 from tensordict import TensorDict

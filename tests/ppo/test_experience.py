@@ -1,4 +1,6 @@
-"""The buffer: what is written is kept, once, in the right place, detached; what is missing is said."""
+"""The experience buffer: rows are stored once, in order and detached, and incomplete rollouts are refused."""
+
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +23,7 @@ def make(num_slots: int = S, horizon: int = T, segments_per_slot: int = K, **cha
     return Experience(num_slots=num_slots, horizon=horizon, segments_per_slot=segments_per_slot, **settings)
 
 
-def arrived(t: int, n: int = S, **changes) -> dict[str, Tensor | np.ndarray]:
+def arrived(t: int, n: int = S, changes: dict[str, Any] | None = None) -> dict[str, Tensor | np.ndarray]:
     return {
         keys.OBS: torch.full((n, 2), t, dtype=torch.uint8),
         keys.REWARDS: torch.full((n,), float(t)),
@@ -46,32 +48,32 @@ def act(experience: Experience, t: int, n: int = S) -> None:
 
 
 def fill(experience: Experience, arrivals: dict[int, dict] | None = None, begin: bool = True) -> Experience:
-    """One whole rollout; `arrivals` changes what arrives at some rows. begin: row 0 was not carried over."""
+    """Write a whole rollout. arrivals: changes to the data of some rows. begin: also write row 0."""
     n = experience.num_slots
     if begin:
         experience.write_inputs(0, arrived(0, n))
     for t in range(experience.num_rows):
         act(experience, t, n)
-        experience.write_inputs(t + 1, arrived(t + 1, n, **(arrivals or {}).get(t + 1, {})))
+        experience.write_inputs(t + 1, arrived(t + 1, n, (arrivals or {}).get(t + 1)))
     experience.write_bootstrap(torch.full((n,), 9.0))
     return experience
 
 
-# ---------------------------------------------------------------------------------------------------- keeping
+# ---------------------------------------------------------------------------------------------------- storing
 
 
 def test_observations_keep_their_dtype_and_numpy_rows_are_copied():
     experience = make()
     reused = np.full((S, 2), 7, np.uint8)
-    experience.write_inputs(0, arrived(0, **{keys.OBS: reused, keys.DONES: np.ones(S, bool)}))
-    reused[:] = 99  # a world may reuse its arrays
+    experience.write_inputs(0, arrived(0, changes={keys.OBS: reused, keys.DONES: np.ones(S, bool)}))
+    reused[:] = 99  # worlds reuse their arrays
     kept = row(experience, 0)
     assert kept[keys.OBS].dtype == torch.uint8
     assert kept[keys.OBS].tolist() == [[7, 7]] * S
     assert kept[keys.DONES].all()
 
 
-def test_nothing_kept_has_a_graph():
+def test_stored_tensors_have_no_graph():
     experience = make()
     experience.write_inputs(0, arrived(0))
     weight = torch.ones(S, requires_grad=True)
@@ -99,12 +101,12 @@ def test_the_last_row_is_row_0_of_the_next_rollout():
     assert experience.segments(torch.arange(S)).first[0].tolist() == [True, False, True]
 
 
-def test_final_values_and_validity_belong_to_the_action_before_the_row():
+def test_final_values_and_valid_flags_belong_to_the_previous_action():
     experience = make(segments_per_slot=1)
     experience.write_inputs(0, arrived(0))
     act(experience, 0)
     truncated = torch.tensor([False, True, False])
-    experience.write_inputs(1, arrived(1, **{keys.TRUNCATEDS: truncated}), valid=torch.tensor([True, True, False]))
+    experience.write_inputs(1, arrived(1, changes={keys.TRUNCATEDS: truncated}), valid=torch.tensor([True, True, False]))
     experience.write_final_values(1, torch.tensor([5.0]), torch.tensor([1]))
     act(experience, 1)
     experience.write_inputs(2, arrived(2))
@@ -116,7 +118,7 @@ def test_final_values_and_validity_belong_to_the_action_before_the_row():
     assert advantages[0].tolist() == [1.0 + 2.0 - 0.5, 1.0 + 5.0 - 0.5, 0.0]
 
 
-def test_final_values_of_an_earlier_rollout_are_forgotten():
+def test_final_values_are_cleared_for_the_next_rollout():
     experience = make(segments_per_slot=1, horizon=1)
     cut = {1: {keys.TRUNCATEDS: torch.ones(S, dtype=torch.bool)}}
     fill(experience, cut)
@@ -128,7 +130,7 @@ def test_final_values_of_an_earlier_rollout_are_forgotten():
     assert experience.outcomes()["final_values"].isnan().all()
 
 
-def test_a_dropped_episode_is_junk_back_to_its_first_observation():
+def test_dropping_an_episode_invalidates_all_its_steps():
     ends = {
         1: {keys.DONES: torch.tensor([False, False, True])},
         2: {keys.TRUNCATEDS: torch.tensor([False, True, False])},
@@ -137,7 +139,7 @@ def test_a_dropped_episode_is_junk_back_to_its_first_observation():
     experience.write_inputs(0, arrived(0))
     for t in range(3):
         act(experience, t)
-        experience.write_inputs(t + 1, arrived(t + 1, **ends.get(t + 1, {})))
+        experience.write_inputs(t + 1, arrived(t + 1, changes=ends.get(t + 1)))
     experience.drop_episode(3, torch.tensor([1, 2]))
     act(experience, 3)
     experience.write_inputs(4, arrived(4))
@@ -151,7 +153,7 @@ def test_an_episode_dropped_on_its_first_step():
     experience.write_inputs(0, arrived(0, 1))
     act(experience, 0, 1)
     experience.write_inputs(1, arrived(1, 1))
-    experience.drop_episode(1, slice(0, 1))
+    experience.drop_episode(1, torch.tensor([0]))
     experience.write_bootstrap(torch.zeros(1))
     assert not experience.outcomes()["valid"].any()
 
@@ -186,7 +188,7 @@ def test_a_policy_without_memory_has_no_start_states():
     assert experience.segments(torch.arange(2)).start_state == ()
 
 
-# --------------------------------------------------------------------------------------------------- guarding
+# --------------------------------------------------------------------------------------------------- refusing
 
 
 NOTHING = (torch.zeros(S, dtype=torch.long), torch.zeros(S), torch.zeros(S))
@@ -268,9 +270,9 @@ def test_an_incomplete_rollout_cannot_be_read(read):
         (keys.REWARDS, torch.zeros(S, 1), r"rewards is .* \[3, 1\]"),
     ],
 )
-def test_what_would_broadcast_or_change_kind_is_refused(key, value, says):
+def test_wrong_shapes_and_dtypes_are_refused(key, value, says):
     with pytest.raises(ValueError, match=says):
-        make().write_inputs(0, arrived(0, **{key: value}))
+        make().write_inputs(0, arrived(0, changes={key: value}))
 
 
 def test_a_state_of_another_size_is_refused():
@@ -280,7 +282,7 @@ def test_a_state_of_another_size_is_refused():
         experience.write_state(0, state(1.0))
 
 
-def test_a_key_the_policy_asked_for_must_arrive():
+def test_a_key_in_the_spec_must_arrive():
     experience = make(spec={keys.OBS: ((2,), "uint8"), keys.ACTIONS: ((), "int64"), "mask": ((5,), "bool")})
     with pytest.raises(KeyError, match="mask"):
         experience.write_inputs(0, arrived(0))
@@ -320,27 +322,27 @@ def test_write_back_reaches_the_tensor_itself():
     assert experience.segments(torch.tensor([0, 4])).advantages.tolist() == [[1, 10], [2, 20]]
 
 
-def test_write_back_reaches_a_tensor_that_is_not_contiguous():
+def test_write_back_works_on_a_tensor_that_is_not_contiguous():
     experience = fill(make())
     x = torch.zeros(S, R).T
     experience.write_back(x, torch.tensor([5]), torch.ones(T, 1))
     assert x.sum().item() == T
 
 
-def test_replaced_start_states_are_what_segments_start_from():
+def test_segments_start_from_replaced_states():
     experience = fill(make(segments_per_slot=3))
     ids = torch.tensor([0, S + 1, 2 * S + 2])
-    lived = experience.segments(ids).start_state[0]
-    assert lived[0, :, 0].tolist() == [0.0, 2.0, 4.0]
+    stored = experience.segments(ids).start_state[0]
+    assert stored[0, :, 0].tolist() == [0.0, 2.0, 4.0]
     fresh = torch.arange(S * HIDDEN, dtype=torch.float32).reshape(1, S, HIDDEN) + 100
     experience.replace_start_states(1, (fresh.requires_grad_(True),))
     replaced = experience.segments(ids).start_state[0]
     assert torch.equal(replaced[:, 1], fresh[:, 1])
-    assert torch.equal(replaced[:, [0, 2]], lived[:, [0, 2]])
+    assert torch.equal(replaced[:, [0, 2]], stored[:, [0, 2]])
     assert not replaced.requires_grad
 
 
-def test_the_next_rollout_starts_from_lived_states_again():
+def test_the_next_rollout_starts_from_stored_states_again():
     experience = fill(make())
     experience.replace_start_states(1, state(77.0))
     experience.carry_over()
@@ -364,22 +366,22 @@ def test_a_minibatch_is_a_copy():
     assert (again.values >= 0).all()
 
 
-def test_which_rows_keep_their_state():
+def test_rows_whose_state_is_stored():
     assert state_rows(horizon=4, segments_per_slot=3) == {0: 0, 4: 1, 8: 2}
     assert state_rows(horizon=4, segments_per_slot=3, burn_in=1) == {0: 0, 3: 1, 4: 2, 7: 3, 8: 4}
     assert state_rows(horizon=4, segments_per_slot=3, burn_in=4) == {0: 0, 4: 1, 8: 2}
     assert state_rows(horizon=4, segments_per_slot=3, burn_in=6) == {0: 0, 2: 1, 4: 2, 8: 3}
 
 
-def test_the_rollout_is_read_without_copies():
+def test_the_whole_rollout_is_a_view():
     experience = fill(make())
     whole = experience.whole()
     assert whole.actions.data_ptr() == experience.whole().actions.data_ptr()
     assert whole.inputs[keys.OBS].data_ptr() == row(experience, 0)[keys.OBS].data_ptr()
 
 
-def counting(x: Tensor, h: Tensor, first: Tensor) -> Tensor:
-    """A memory that adds up what it sees, forgetting at `first`: states after each step [T, M] from h [M]."""
+def running_sum(x: Tensor, h: Tensor, first: Tensor) -> Tensor:
+    """Return the states [T, M] of a memory that sums its inputs x [T, M] from h [M] and resets at `first`."""
     states = []
     for t in range(len(x)):
         h = torch.where(first[t], 0.0, h) * 0.5 + x[t]
@@ -388,7 +390,7 @@ def counting(x: Tensor, h: Tensor, first: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("burn_in", [0, 1, 3, 4, 7, 50])
-def test_burn_in_and_refresh_with_unchanged_weights_give_the_lived_states_back(burn_in):
+def test_burn_in_and_refresh_with_unchanged_weights_reproduce_the_stored_states(burn_in):
     generator = torch.Generator().manual_seed(0)
     spec = {keys.OBS: ((), "float32"), keys.ACTIONS: ((), "int64")}
     experience = make(horizon=4, segments_per_slot=3, spec=spec, state_shapes=((1, 1),), burn_in=burn_in)
@@ -404,22 +406,22 @@ def test_burn_in_and_refresh_with_unchanged_weights_give_the_lived_states_back(b
         inputs = row(experience, t)
         if t in experience.state_rows:
             experience.write_state(t, (memory.reshape(1, S, 1),))
-        memory = counting(inputs[keys.OBS][None], memory, (inputs[keys.DONES] | inputs[keys.TRUNCATEDS])[None])[-1]
+        memory = running_sum(inputs[keys.OBS][None], memory, (inputs[keys.DONES] | inputs[keys.TRUNCATEDS])[None])[-1]
         experience.write_action(t, torch.zeros(S, dtype=torch.long), torch.zeros(S), torch.zeros(S))
         experience.write_inputs(t + 1, arrives())
     experience.write_bootstrap(torch.zeros(S))
 
     ids = torch.randperm(9, generator=generator)
-    lived = experience.segments(ids).start_state[0][0, :, 0]
-    warmed = lived.clone()
+    stored = experience.segments(ids).start_state[0][0, :, 0]
+    warmed = stored.clone()
     for group in experience.burn_in(ids):
-        states = counting(group.inputs[keys.OBS], group.start_state[0][0, :, 0], group.first)
+        states = running_sum(group.inputs[keys.OBS], group.start_state[0][0, :, 0], group.first)
         warmed[group.positions] = states[-1]
-    assert torch.equal(warmed, lived)
+    assert torch.equal(warmed, stored)
     assert bool(experience.burn_in(ids)) == (burn_in > 0)
 
     whole = experience.whole()
-    states = counting(whole.inputs[keys.OBS], whole.start_state[0][0, :, 0], whole.first)
+    states = running_sum(whole.inputs[keys.OBS], whole.start_state[0][0, :, 0], whole.first)
     for k in (1, 2):
         experience.replace_start_states(k, (states[k * 4 - 1].reshape(1, S, 1),))
-    assert torch.equal(experience.segments(ids).start_state[0][0, :, 0], lived)
+    assert torch.equal(experience.segments(ids).start_state[0][0, :, 0], stored)

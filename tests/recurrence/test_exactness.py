@@ -1,5 +1,7 @@
 """Every core computes what the plain masked loop computes: outputs, final state and all gradients."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -22,7 +24,7 @@ SIZES = st.tuples(*(st.integers(1, n) for n in (12, 6, 5, 6, 3)))  # T, B, I, H,
 RATES = st.sampled_from([0.0, 0.05, 0.3, 0.8, 1.0])
 
 
-def draw_case(cell, sizes, rate, seed, dtype=torch.float64):
+def draw_case(cell, sizes, rate, seed, dtype=torch.float64) -> tuple[Any, Tensor, tuple[Tensor, ...], Tensor]:
     """A core with parameters of ordinary size (larger ones amplify rounding), x, start state, first."""
     T, B, I, H, L = sizes
     torch.manual_seed(seed)
@@ -41,7 +43,8 @@ def run(forward, core, x, state, first, use_state=True) -> tuple[list[Tensor], l
     outputs = [y, *final]
     draw = torch.Generator().manual_seed(7)
     counted = outputs if use_state else [y]
-    loss = sum((out * torch.randn(out.shape, generator=draw, dtype=out.dtype)).sum() for out in counted)
+    weighted = [(out * torch.randn(out.shape, generator=draw, dtype=out.dtype)).sum() for out in counted]
+    loss = torch.stack(weighted).sum()
     return outputs, list(torch.autograd.grad(loss, [x, *state, *core.parameters()]))
 
 
@@ -55,9 +58,9 @@ def assert_same(ours, theirs, tolerance):
 @given(sizes=SIZES, rate=RATES, seed=st.integers(0, 999), use_state=st.booleans())
 @settings(max_examples=80, deadline=None)
 def test_equals_the_masked_loop(cell, sizes, rate, seed, use_state):
-    core, *case = draw_case(cell, sizes, rate, seed)
-    ours = run(core, core, *case, use_state)
-    theirs = run(lambda *args: masked_loop(core, *args), core, *case, use_state)
+    core, x, state, first = draw_case(cell, sizes, rate, seed)
+    ours = run(core, core, x, state, first, use_state)
+    theirs = run(lambda *args: masked_loop(core, *args), core, x, state, first, use_state)
     assert_same(ours[0], theirs[0], 1e-13)
     assert_same(ours[1], theirs[1], 1e-12)
 
@@ -66,9 +69,9 @@ def test_equals_the_masked_loop(cell, sizes, rate, seed, use_state):
 @given(sizes=SIZES, rate=RATES, seed=st.integers(0, 999))
 @settings(max_examples=40, deadline=None)
 def test_equals_the_masked_loop_in_float32(cell, sizes, rate, seed):
-    core, *case = draw_case(cell, sizes, rate, seed, torch.float32)
-    ours = run(core, core, *case)
-    theirs = run(lambda *args: masked_loop(core, *args), core, *case)
+    core, x, state, first = draw_case(cell, sizes, rate, seed, torch.float32)
+    ours = run(core, core, x, state, first)
+    theirs = run(lambda *args: masked_loop(core, *args), core, x, state, first)
     assert_same(ours[0], theirs[0], 5e-6)  # rounding; the test above shows that there is nothing else
     assert_same(ours[1], theirs[1], 5e-5)
 
@@ -76,9 +79,9 @@ def test_equals_the_masked_loop_in_float32(cell, sizes, rate, seed):
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("rate", [0.01, 0.1])
 def test_equals_the_masked_loop_at_the_size_of_real_segments(cell, rate):
-    core, *case = draw_case(cell, (32, 24, 20, 32, 2), rate, 0, torch.float32)
-    ours = run(core, core, *case)
-    theirs = run(lambda *args: masked_loop(core, *args), core, *case)
+    core, x, state, first = draw_case(cell, (32, 24, 20, 32, 2), rate, 0, torch.float32)
+    ours = run(core, core, x, state, first)
+    theirs = run(lambda *args: masked_loop(core, *args), core, x, state, first)
     assert_same(ours[0], theirs[0], 5e-6)
     assert_same(ours[1], theirs[1], 5e-5)
 
@@ -161,8 +164,10 @@ def test_a_start_state_and_input_without_grad_still_train_the_parameters(cell):
 def test_only_the_final_state_is_used(cell):
     core, x, state, first = draw_case(cell, (6, 3, 4, 5, 2), 0.3, 4)
     leaves = [x, *state, *core.parameters()]
-    ours = torch.autograd.grad(sum(leaf.square().sum() for leaf in core(x, state, first)[1]), leaves)
-    theirs = torch.autograd.grad(sum(leaf.square().sum() for leaf in masked_loop(core, x, state, first)[1]), leaves)
+    ours, theirs = (
+        torch.autograd.grad([leaf.square().sum() for leaf in final], leaves)
+        for _, final in (core(x, state, first), masked_loop(core, x, state, first))
+    )
     assert_same(ours, theirs, 1e-12)
 
 

@@ -160,8 +160,10 @@ def test_no_key_is_left_out():
         found = set()
         for name, field in section.model_fields.items():
             inner = field.annotation
-            nested = isinstance(inner, type) and issubclass(inner, Section)
-            found |= leaves(inner, f"{prefix}{name}.") if nested else {prefix + name}
+            if isinstance(inner, type) and issubclass(inner, Section):
+                found |= leaves(inner, f"{prefix}{name}.")
+            else:
+                found.add(prefix + name)
         return found
 
     def subclasses(section: type) -> set[type]:

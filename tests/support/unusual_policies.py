@@ -56,7 +56,7 @@ class LearnsItsStart(ReferencePolicy):
         return network
 
     def initial_state(self, B):
-        return tuple(torch.tanh(self.module.start).expand(-1, B, -1) for _ in range(2))
+        return tuple(torch.tanh(self.module.get_parameter("start")).expand(-1, B, -1) for _ in range(2))
 
     def reset(self, state, first):
         ended = (first != 0)[None, :, None]
@@ -215,7 +215,7 @@ class WaitsForACue(ReferencePolicy):
         for x, flag in zip(obs, first, strict=True):
             memory = torch.where(x[None, :, :1] != 0, x[None, :, :1], self.reset((memory,), flag)[0])
             seen.append(memory[0])
-        return self.scores(*self.heads(self.encode(obs) + torch.stack(seen)), actions), (memory,)
+        return self.scores(*self.heads(self.encode(obs) + torch.stack(seen)), actions), (memory,)  # pyright: ignore[reportArgumentType]
 
 
 class HandsBackNoState(ReferencePolicy):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,7 +100,7 @@ def screen(monkeypatch):
     return Screen()
 
 
-def run(clock, kind: str, seconds: float, updates: int, stream=None) -> list[str]:
+def run(clock, kind: Any, seconds: float, updates: int, stream=None) -> list[str]:
     """The lines of a run of 300,000 steps that takes that long."""
     stream = stream or Screen(is_terminal=False)
     with make_progress_view(kind, TITLE, 300_000, stream) as view:

@@ -76,7 +76,7 @@ def test_a_checkpoint_that_cannot_be_removed_is_no_failed_save(tmp_path: Path, m
 def test_a_signal_during_a_save_that_fails_is_obeyed_after_it(tmp_path: Path, monkeypatch, caplog):
     save, asked = saver.save_checkpoint, []
 
-    def full(folder: Path, name: str, *rest: object) -> Path:
+    def full(folder: Path, name: str, *rest: Any) -> Path:
         if name == "00000002" and not asked:
             asked.append(name)
             os.kill(os.getpid(), signal.SIGTERM)

@@ -133,7 +133,7 @@ class Breaks(gymnasium.Env):
 
 @pytest.fixture
 def breaks():
-    gymnasium.register("Breaks-v0", Breaks)
+    gymnasium.register("Breaks-v0", lambda **kwargs: Breaks(**kwargs))
     yield
     gymnasium.registry.pop("Breaks-v0")
 

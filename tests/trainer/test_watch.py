@@ -1,5 +1,8 @@
 """The watch names the bug from where in the segments replay differs. Each case is a bug put into a real policy."""
 
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
+# torch types every attribute of a module as `Tensor | Module`.
+
 from dataclasses import replace
 
 import pytest

@@ -1,5 +1,8 @@
 """Small worlds of every kind, and one episode as MettaGrid itself runs it."""
 
+# pyright: reportAttributeAccessIssue=false, reportPossiblyUnboundVariable=false
+# Without mettagrid these tests are not collected, so its names are always bound.
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,5 +1,8 @@
 """One layout of observation features for all games, and no way to mix it with another."""
 
+# pyright: reportAttributeAccessIssue=false
+# Settings and specs are unions; each test knows which member it has.
+
 import hashlib
 import subprocess
 import sys

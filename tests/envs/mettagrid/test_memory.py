@@ -1,5 +1,8 @@
 """memory: solved with memory, half solved without, and nothing but the first cue tells the doors apart."""
 
+# pyright: reportAttributeAccessIssue=false
+# Settings and specs are unions; each test knows which member it has.
+
 import numpy as np
 import pytest
 

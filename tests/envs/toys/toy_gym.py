@@ -204,5 +204,5 @@ class Mirror(gymnasium.Env):
 
 
 for kind in (Count, Dice, Endless, OneStep, Odd, Frail, Mirror):
-    gymnasium.register(f"{kind.__name__}-v0", entry_point=kind)
-gymnasium.register("Short-v0", entry_point=Endless, max_episode_steps=4)
+    gymnasium.register(f"{kind.__name__}-v0", entry_point=f"{__name__}:{kind.__name__}")
+gymnasium.register("Short-v0", entry_point=f"{__name__}:Endless", max_episode_steps=4)

@@ -46,7 +46,7 @@ class Gate(gymnasium.Env):
     observation_space = spaces.Box(0, 1000, (3,), np.float32)
 
     def __init__(self, fault: str = "", faulty: int = 2, first: bool = False, parts: bool = False, at_end: bool = True):
-        self.action_space = spaces.MultiDiscrete(PARTS) if parts else spaces.Discrete(4)
+        self.action_space = spaces.MultiDiscrete(list(PARTS)) if parts else spaces.Discrete(4)
         self.parts, self.at_end = parts, at_end
         self.fault, self.when = fault, (0 if first else 1, faulty)
         self.obs = np.array([-1, 0, 0], np.float32)
@@ -118,4 +118,4 @@ def parallel_env(**kwargs: Any) -> Gates:
     return Gates(**kwargs)
 
 
-gymnasium.register("Gate-v0", entry_point=Gate)
+gymnasium.register("Gate-v0", entry_point=f"{__name__}:Gate")

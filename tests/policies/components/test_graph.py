@@ -1,5 +1,8 @@
 """Each kind of mistake in a graph file gives one message that names the component, the value and the fix."""
 
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
+# torch types every attribute of a module as `Tensor | Module`.
+
 import copy
 
 import pytest

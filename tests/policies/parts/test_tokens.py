@@ -124,7 +124,7 @@ def test_sparse_product_is_the_dense_product_in_any_order_of_entries(entries, ro
     values = torch.randn(entries, generator=generator)
     dense = torch.randn(columns, 3, generator=generator, requires_grad=True)
     matrix = torch.zeros(rows, columns).index_put((row, column), values, accumulate=True)
-    out = sparse_product(row, column, values, dense, rows)
+    out = sparse_product(row, column, values, dense, rows)  # pyright: ignore[reportCallIssue]
     torch.testing.assert_close(out, matrix @ dense)
     upstream = torch.randn(rows, 3, generator=generator)
     torch.testing.assert_close(torch.autograd.grad(out, dense, upstream)[0], matrix.T @ upstream)
