@@ -74,7 +74,9 @@ def test_damaged_and_unfinished_checkpoints_are_skipped_and_reported(tmp_path, s
     assert list_checkpoints(tmp_path) == [old, new, newest]
     (newest / "memory.safetensors").write_bytes(b"")
     (new / "rng.safetensors").unlink()
-    path, checkpoint = first_usable(newest_first(tmp_path), load_checkpoint)
+    found = first_usable(newest_first(tmp_path), load_checkpoint)
+    assert found is not None
+    path, checkpoint = found
     assert path == old
     assert checkpoint.manifest == verify_checkpoint(old)
     assert [message.split(":")[0] for message in caplog.messages] == [

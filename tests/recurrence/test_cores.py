@@ -17,8 +17,9 @@ def test_make_core_by_name():
 
 
 def test_an_unknown_core_is_refused_with_the_choices():
-    with pytest.raises(ValueError, match="'lstn' is not known; there are lstm, gru, mingru, none"):
+    with pytest.raises(ValueError, match="lstn") as caught:
         make_core("lstn", 3, 4, 2)
+    assert all(name in str(caught.value) for name in ("lstm", "gru", "mingru", "none"))
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru", "mingru", "none"])
