@@ -29,7 +29,7 @@ def arrived(t: int, n: int = S, changes: dict[str, Any] | None = None) -> dict[s
         keys.REWARDS: torch.full((n,), float(t)),
         keys.DONES: torch.zeros(n, dtype=torch.bool),
         keys.TRUNCATEDS: torch.zeros(n, dtype=torch.bool),
-        **changes,
+        **(changes or {}),
     }
 
 
@@ -106,7 +106,9 @@ def test_final_values_and_valid_flags_belong_to_the_previous_action():
     experience.write_inputs(0, arrived(0))
     act(experience, 0)
     truncated = torch.tensor([False, True, False])
-    experience.write_inputs(1, arrived(1, changes={keys.TRUNCATEDS: truncated}), valid=torch.tensor([True, True, False]))
+    experience.write_inputs(
+        1, arrived(1, changes={keys.TRUNCATEDS: truncated}), valid=torch.tensor([True, True, False])
+    )
     experience.write_final_values(1, torch.tensor([5.0]), torch.tensor([1]))
     act(experience, 1)
     experience.write_inputs(2, arrived(2))

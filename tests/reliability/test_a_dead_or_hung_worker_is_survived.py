@@ -84,11 +84,12 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
             seen["obs"].append(result[0].copy())
         return result
 
-    def dropped(self: Collector, t: int, lost: np.ndarray) -> None:
+    def dropped(self: Collector, t: int, lost: np.ndarray, state: Any) -> Any:
         before = [leaf.clone() for leaf in self.policy.get_memory()]
-        drop(self, t, lost)
+        state = drop(self, t, lost, state)
         after = [leaf.clone() for leaf in self.policy.get_memory()]
         seen["memory"].append((before, after))
+        return state
 
     def learned(self: Any, experience: Any, progress: float) -> Any:
         whole = experience.whole()
