@@ -185,7 +185,7 @@ def test_worlds_that_are_refused():
     agent = make_agent("py_agent=fast")
     with pytest.raises(SettingsError, match="cannot run in vector"):
         agent.initialize_to_world(VECTOR)
-    with pytest.raises(SettingsError, match="no action this policy knows: it has swim, fly"):
+    with pytest.raises(SettingsError, match="knows none of the actions of tokens: swim, fly"):
         agent.initialize_to_world(replace(TOKENS, actions=DiscreteActions(("swim", "fly"))), learn=False)
     with pytest.raises(SettingsError, match="window of 15 cells"):
         agent.initialize_to_world(replace(TOKENS, obs=replace(TOKENS.obs, window=(15, 15))))
@@ -202,7 +202,7 @@ def test_a_head_without_names_refuses_other_action_lists():
     policy.initialize_to_world(replace(TOKENS, name="the same"))
     shuffled = replace(TOKENS, name="away", actions=DiscreteActions(tuple(reversed(MOVES.names))))
     with pytest.raises(
-        SettingsError, match="away has other actions than the same, and ComponentPolicy does not find actions"
+        SettingsError, match="away has other actions than the same, and ComponentPolicy does not look actions up"
     ):
         policy.initialize_to_world(shuffled)
 
