@@ -172,12 +172,14 @@ def test_only_the_final_state_is_used(cell):
 
 
 @pytest.mark.parametrize("cell", CELLS)
-@pytest.mark.parametrize("T", [1, 5])
-def test_acting_takes_the_kernel_of_learning_and_records_nothing(cell, T):
-    core, x, state, first = draw_case(cell, (T, 16, 32, 32, 2), 0.0, 0, torch.float32)
+@pytest.mark.parametrize(("T", "B"), [(1, 16), (1, 40), (5, 16)])
+def test_acting_rounds_like_learning_and_records_nothing(cell, T, B):
+    """Bit for bit the kernel of learning, except for one step of few slots, which an LSTM computes by plain operations."""
+    core, x, state, first = draw_case(cell, (T, B, 32, 32, 2), 0.0, 0, torch.float32)
     y, final = core(x, state, first)
     with torch.no_grad():
         y_acting, final_acting = core(x, state, first)
     assert not any(out.requires_grad for out in (y_acting, *final_acting))
-    assert torch.equal(y_acting, y)
-    assert all(torch.equal(a, b) for a, b in zip(final_acting, final, strict=True))
+    limit = 5e-7 if (T, B) == (1, 16) else 0.0
+    for acting, learning in zip((y_acting, *final_acting), (y, *final), strict=True):
+        assert float((acting - learning).abs().max()) <= limit

@@ -230,7 +230,8 @@ class Learner:
 
     def _step(self, loss: Tensor) -> dict[str, float] | None:
         """Backward, gradient clipping and one Adam step -> gradient norms; None, and no step, if they are not finite."""
-        self.optimizer.zero_grad(set_to_none=True)
+        for param in self.params.values():
+            param.grad = None
         loss.backward()
         found = [
             (n, p.grad, part)

@@ -27,7 +27,7 @@ class Linear(Component):
 
     def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
         *others, in_features = inputs[0].sizes
-        self.layer = nn.Linear(in_features, params.out_features)
+        self.layer = parts.Linear(in_features, params.out_features)
         self.initialize(math.sqrt(2.0) if self.entry.nonlinearity == "tanh" else 1.0)
         return Shape(inputs[0].kind, (*others, params.out_features))
 

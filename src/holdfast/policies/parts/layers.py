@@ -10,10 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from holdfast.policies.parts.linear import Linear
+from holdfast.policies.parts.linear import linear as fast_linear
+
 
 def linear(inputs: int, outputs: int, gain: float = 1.0) -> nn.Linear:
     """Orthogonal weights, zero bias. Before a tanh use gain sqrt(2)."""
-    layer = nn.Linear(inputs, outputs)
+    layer = Linear(inputs, outputs)
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
     return layer
@@ -74,4 +77,4 @@ class Conv2d(nn.Conv2d):
             return super().forward(input)
         # The output of a token convolution is stored channels last, so permute the weights, not the input.
         weight = self.weight.permute(0, 2, 3, 1).flatten(1)
-        return F.linear(input.permute(0, 2, 3, 1).flatten(1), weight, self.bias)[:, :, None, None]
+        return fast_linear(input.permute(0, 2, 3, 1).flatten(1), weight, self.bias)[:, :, None, None]
