@@ -3,7 +3,7 @@
 holdfast audit examples/broken_policies.py:NoResets
 holdfast train py_agent=examples/broken_policies.py:NoResets settings=quickstart audit=off
 
-Acting is T=1 and learning is T=horizon of the same `unroll`, so a bug in learning alone has to ask for T > 1.
+Acting is T=1 and learning is T=horizon of the same `unroll`, so a bug in learning alone checks for T > 1.
 """
 
 import torch
@@ -15,7 +15,7 @@ from holdfast.spec import keys
 
 
 class NoResets(Fast):
-    """Memory runs through episode ends, in acting and in learning."""
+    """Memory is never reset, neither in acting nor in learning."""
 
     caught_by = "reset_inside_sequence"
     seen = "PufferLib 3.0 and 4.0"
@@ -37,7 +37,7 @@ class LearningIgnoresResets(Fast):
 
 
 class ResetsAfterStep(Fast):
-    """Resets after the step that should have begun blank: the old episode gets in, and the first observation is wiped."""
+    """The reset comes after the step instead of before it: the old memory is used, and the first observation is lost."""
 
     caught_by = "first_observations_are_remembered"
     seen = "rl_games #362, CleanRL's pqn with envpool"
@@ -49,10 +49,10 @@ class ResetsAfterStep(Fast):
 
 
 class StepByStep(Fast):
-    """No bug: `Fast` with its core run one step at a time, so that others can spoil what happens between steps."""
+    """No bug: `Fast` with its core run one step at a time, so that subclasses can change what happens between steps."""
 
     def between(self, state, first):
-        """The state [layers, B, hidden] that a step starts from, blank where first [B] is set."""
+        """Return the state [layers, B, hidden] that a step starts from: zeros where first [B] is set."""
         return tuple(leaf * ~first[:, None] for leaf in state)
 
     def unroll(self, inputs, first, start):
@@ -67,7 +67,7 @@ class StepByStep(Fast):
 
 
 class ResetsOnlyH(StepByStep):
-    """Of the two tensors of an LSTM's state, h is cleared and c is not."""
+    """A reset clears h and not c."""
 
     caught_by = "reset_clears_whole_state"
     seen = ""
@@ -77,7 +77,7 @@ class ResetsOnlyH(StepByStep):
 
 
 class FlagsAsIndices(StepByStep):
-    """Integer flags used as an index: slots 0 and 1 are cleared, whoever's episode has ended."""
+    """Integer flags are used as an index: slots 0 and 1 are reset, whichever episode has ended."""
 
     caught_by = "reset_at_first_step"
     seen = "IsaacLab #888"
@@ -93,7 +93,7 @@ class FlagsAsIndices(StepByStep):
 
 
 class ActingHasNoMemory(Fast):
-    """Acting starts every step from a blank memory; learning carries it through the segment."""
+    """Acting starts every step from the initial state; learning has memory."""
 
     caught_by = "memory_is_used"
     seen = "SB3 predict, torchrl #1406"
@@ -103,7 +103,7 @@ class ActingHasNoMemory(Fast):
 
 
 class StartsFromZeros(Fast):
-    """Learning starts every segment from a blank memory, while acting carries its own on."""
+    """Learning starts every segment from zeros; acting carries its memory on."""
 
     caught_by = "start_state_is_used"
     seen = "tianshou #486"
@@ -125,7 +125,7 @@ class StartsOneStepLate(Fast):
 
 
 class MixesTimeAndSlots(Fast):
-    """Learning takes [T, B] for [B, T] in a reshape."""
+    """Learning mixes up [T, B] and [B, T] in a reshape."""
 
     caught_by = "steps_equal_sequence"
     seen = "cleanrl #83, recurrent-ppo-truncated-bptt"
@@ -147,7 +147,7 @@ class DetachesEveryStep(StepByStep):
 
 
 class ValueCallAdvancesMemory(Fast):
-    """Computing the value that ends a rollout also moves the memory that acting continues from."""
+    """Computing the bootstrap value at the end of a rollout also advances the memory of acting."""
 
     caught_by = "value_call_does_not_write_memory"
     seen = "rsl_rl #130, #206"
@@ -162,7 +162,7 @@ class ValueCallAdvancesMemory(Fast):
 
 
 class ReshapesLayers(Fast):
-    """When learning begins a segment, [slots, layers, hidden] is viewed as [layers, slots, hidden]."""
+    """Learning reshapes the start state from [slots, layers, hidden] to [layers, slots, hidden]."""
 
     caught_by = "layers_are_not_mixed"
     seen = "sb3-contrib #111"
@@ -174,7 +174,7 @@ class ReshapesLayers(Fast):
 
 
 class SubtractsBatchMean(Fast):
-    """Features are centred by their mean over whatever is in the batch: other slots, and other steps."""
+    """The mean over the batch (other slots, and in learning other steps) is subtracted from the features."""
 
     caught_by = "slots_are_independent"
     seen = "MettaGrid's own LSTM policy"
@@ -185,7 +185,7 @@ class SubtractsBatchMean(Fast):
 
 
 class NormaliserUpdatesInForward(Fast):
-    """Features are centred by a running mean that moves in every call, so acting and learning use different ones."""
+    """A running mean that every call updates is subtracted from the features, so acting and learning use different ones."""
 
     caught_by = "calls_do_not_change_weights"
     seen = "Sample Factory, rl_games, skrl, rsl_rl"

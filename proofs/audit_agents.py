@@ -1,4 +1,4 @@
-"""`make audit-agents`: does the auditor pass every agent of both families with every core, whatever the seed? And how long does it take?"""
+"""`make audit-agents`: audit every agent of both families with every core and many seeds. Prints false alarms and seconds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_SECONDS = 60.0
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--first-seed", type=int, default=0, help="to do it in parts")
+    parser.add_argument("--first-seed", type=int, default=0, help="to split a long run")
     parser.add_argument("--cores", nargs="*", default=list(CELLS))
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--json", type=Path)
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def one(agent: str, core: str, seed: int) -> dict:
-    """One whole audit of a fresh policy in the memory world."""
+    """Run one full audit of a fresh policy in the memory world."""
     import torch
 
     from holdfast.audit import audit, subject_from_settings

@@ -136,19 +136,19 @@ def audit_peer(peer: Peer) -> Report:
 
 
 def row(report: Report) -> str:
-    """The line of the page's table that this report should be."""
+    """Return the row of the page's table for this report."""
     counts = " | ".join(str(number) for number in report.counts().values())
     failed = [f"`{finding.check.name}`" for finding in report.findings if finding.verdict == "FAIL"]
     return f"| {report.name} | {counts} | {', '.join(failed) or 'nothing'} |"
 
 
 def scripts() -> list[str]:
-    """Blocks of the page that are marked py: those that need what only this environment has."""
+    """Return the code blocks of the page marked py, which need this environment."""
     return re.findall(r"^```py\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 
 
 def write(rows: list[str]) -> None:
-    """Put these rows in the place of those of the same name."""
+    """Replace the rows of the same name."""
     by_name = {row.split("|")[1]: row for row in rows}
     lines = PAGE.read_text(encoding="utf-8").split("\n")
     changed = [by_name.get(line.split("|")[1], line) if line.startswith("| ") else line for line in lines]
@@ -174,9 +174,9 @@ def inside(rewrite: bool) -> int:
         print(f"script {number}: {ran.stdout.strip() if ran.returncode == 0 else ran.stderr.strip()}")
     print(", ".join(f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES))
     if missing:
-        print(f"{PAGE.name} does not say so:", *missing, sep="\n")
+        print(f"rows missing in {PAGE.name} (--write updates them):", *missing, sep="\n")
     else:
-        print(f"as {PAGE.name} says")
+        print(f"results match {PAGE.name}")
     return int(bool(missing or failed))
 
 
@@ -194,7 +194,7 @@ def install() -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="put the rows into the page, after a change of the checks")
+    parser.add_argument("--write", action="store_true", help="update the rows of the page")
     options = parser.parse_args()
     if Path(sys.prefix).resolve() == VENV.resolve():
         raise SystemExit(inside(options.write))

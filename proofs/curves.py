@@ -1,4 +1,4 @@
-"""Pictures of learning curves, as SVG."""
+"""Draw learning curves as SVG."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STYLE = """
 
 
 def picture(name: str, right: str, runs_of: dict[str, Runs]) -> str:
-    """The curves of a policy beside those of the right one as SVG: a panel per study, side by side."""
+    """Return an SVG with the curves of a policy and of the correct one, a panel per study."""
     panels = [
         f'<g transform="translate({i * PANEL} 0)">\n{panel(name, right, study, runs)}\n</g>'
         for i, (study, runs) in enumerate(runs_of.items())
@@ -33,7 +33,7 @@ def picture(name: str, right: str, runs_of: dict[str, Runs]) -> str:
 
 
 def panel(name: str, right: str, study: str, runs: Runs) -> str:
-    """Mean return over steps, right and broken: a thin line per seed and a thick one for their mean."""
+    """Draw mean return over steps of both policies: a thin line per seed and a thick one for the mean."""
     most = max(runs[right][0]["steps"])
 
     def line(kind: str, steps: list[int], returns: list[float]) -> str:
@@ -50,7 +50,7 @@ def panel(name: str, right: str, study: str, runs: Runs) -> str:
 
 
 def place(step: float, value: float, most: int) -> tuple[float, float]:
-    """Where a step and a return (0 to 1) are in a panel."""
+    """Return the position of a step and a return (0 to 1) in a panel."""
     return LEFT + (RIGHT_EDGE - LEFT) * step / most, BOTTOM - (BOTTOM - TOP) * value
 
 

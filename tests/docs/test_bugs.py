@@ -1,4 +1,4 @@
-"""`make bugs ARGS=NAME` measures one policy anew; the page keeps what was measured of the others."""
+"""`make bugs ARGS=NAME` measures one policy again and keeps the results of the others."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor

@@ -6,6 +6,15 @@ from audit.mutants import ReferencePolicy
 from audit.mutants.reference_policy import HIDDEN
 
 
+class WithoutCells(ReferencePolicy):
+    """The reference policy without its LSTM, for policies with another memory."""
+
+    def network(self):
+        network = super().network()
+        network.cells = torch.nn.ModuleList()
+        return network
+
+
 class MasksWithInfinity(ReferencePolicy):
     """Choice 2 is never legal."""
 
@@ -95,7 +104,7 @@ class CountsInABuffer(CountsSteps):
         self.module.register_buffer("count", self.memory[2], persistent=False)
 
 
-class RemembersTheLargestOfAll(ReferencePolicy):
+class RemembersTheLargestOfAll(WithoutCells):
     """A running maximum that begins at minus infinity."""
 
     def initial_state(self, B):
@@ -181,7 +190,7 @@ class RemembersWhatItDid(ReferencePolicy):
         return torch.nn.functional.one_hot(actions, HIDDEN).float().unsqueeze(0)
 
 
-class ChoosesHard(ReferencePolicy):
+class ChoosesHard(WithoutCells):
     """Memory is one of six symbols, with a gradient as if it were their probabilities."""
 
     layered = False
@@ -192,7 +201,7 @@ class ChoosesHard(ReferencePolicy):
         return x + hard, (torch.stack([hard, x]), 0.5 * state[1] + 0.1 * hard)
 
 
-class WaitsForACue(ReferencePolicy):
+class WaitsForACue(WithoutCells):
     """Nine of ten observations show no cue, and change nothing in memory."""
 
     def observations(self, N, generator):
@@ -223,7 +232,7 @@ class HandsBackNoState(ReferencePolicy):
         return super().sequence(obs, state, first, actions)[0], ()
 
 
-class RemembersAWindow(ReferencePolicy):
+class RemembersAWindow(WithoutCells):
     """Its state is the features of the last three steps, the oldest of which falls out, and which of them there were."""
 
     layered, no_gradient = False, (1,)
@@ -256,7 +265,7 @@ class ObservesCodes(ReferencePolicy):
         return super().encode(torch.nn.functional.one_hot(obs[..., 0].long(), 5).float())
 
 
-class RemembersTheLargest(ReferencePolicy):
+class RemembersTheLargest(WithoutCells):
     """A running maximum: what is not the largest has no gradient, and a larger one would move outputs."""
 
     def cell(self, x, state):

@@ -27,6 +27,7 @@ NUM_NAMED = 4
     fix="Use the parameter in forward or remove it: it is unused, detached, or hidden by a method or attribute of the same "
     "name. Freeze parameters that should not learn with requires_grad_(False).",
     look_at="sequence",
+    excused_by=("memoryless",),  # recurrent weights of a policy that always starts from zeros
 )
 def parameters_get_gradients(ctx: Context, tally: Tally) -> None:
     """Every trainable parameter gets a gradient from log-probs, values or entropy."""
