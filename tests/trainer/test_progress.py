@@ -19,7 +19,6 @@ from rich.cells import cell_len
 from holdfast.cli.failures import log_to_stderr
 from holdfast.trainer import progress as progress_module
 from holdfast.trainer.progress import (
-    MAX_HISTORY,
     SPARKS,
     Bars,
     Lines,
@@ -189,8 +188,8 @@ def test_bars_show_every_figure_within_the_width(clock, screen, monkeypatch, col
     monkeypatch.setenv("COLUMNS", str(columns))
     stream = Screen(is_terminal=False)  # only the last frame
     with make_progress_view("bars", TITLE, 300_000, stream) as view:
-        for value in (0.1, 0.5, 0.21):
-            view.update({**FULL, "episode_return": value})
+        for steps, value in ((4_096, 0.1), (8_192, 0.5), (12_288, 0.21)):
+            view.update({**FULL, "agent_steps": steps, "episode_return": value})
     frame = stream.getvalue()
     assert all(cell_len(line) <= columns for line in frame.splitlines())
     assert frame.endswith("╯\n")
@@ -375,17 +374,16 @@ def test_a_sparkline_shows_the_whole_course():
     assert sparkline([3.0, 3.0], 10) == SPARKS[0] * 2
 
 
-def test_the_history_of_returns_covers_the_whole_run_in_bounded_space(clock, screen):
-    bars = make_progress_view("bars", TITLE, 10_000, screen)
-    assert isinstance(bars, Bars)
+def test_the_history_of_returns_covers_the_whole_run_in_bounded_space(clock):
+    view = make_progress_view("off", TITLE, 10_000)
     for value in range(10_000):
         for found in (float(value), None, math.nan):
-            bars.update({"episode_return": found})
-    kept = bars._returns
-    assert MAX_HISTORY / 2 <= len(kept) <= MAX_HISTORY
-    assert kept[0] == 0.0
+            view.update({"agent_steps": value, "episode_return": found})
+    kept = [*view._returns.values()]
+    assert len(kept) == 200
+    assert kept[0] < 50
     assert kept[-1] > 9_900
-    assert len({b - a for a, b in pairwise(kept)}) == 1  # evenly picked
+    assert {b - a for a, b in pairwise(kept)} == {50}  # evenly picked
 
 
 def test_time_left_follows_the_mean_speed_not_the_last_update(clock):

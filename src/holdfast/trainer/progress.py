@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from time import monotonic
 from typing import Any, Literal, Self, SupportsFloat, TextIO, cast
@@ -15,34 +15,23 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TaskProgressColumn
-from rich.table import Table
 from rich.text import Text
-
-Metrics = Mapping[str, Any]
 
 REDRAW_S = 0.5  # a redraw takes about 5 ms
 LINE_S = 5.0  # lines are at least this far apart; one comes
 LINE_SHARE = 0.05  # after this share of the run,
 MAX_SILENCE_S = 60.0  # or after this time
-MAX_WIDTH = 100
-MAX_HISTORY = 256
+MAX_WIDTH = 90  # wider, the table would have four columns
 SPARKS = "▁▂▃▄▅▆▇█"
 HEALTHY_PARITY = 1e-5
-TABLE = (  # label, metric, format; as columns: episodes and memory; losses; gradients and process
-    (("length", "episode_length", ",.1f"), ("policy loss", "policy_loss", ",.4f"), ("gradient", "grad_norm", ",.3f")),
-    (
-        ("episodes", "episodes", ",.0f"),
-        ("value loss", "value_loss", ",.4f"),
-        ("  encoder", "grad_norm_encoder", ",.3f"),
-    ),
-    (
-        ("resets", "first_share", ".1%"),
-        ("entropy", "entropy", ",.3f"),
-        ("  recurrence", "grad_norm_recurrence", ",.3f"),
-    ),
-    (("memory norm", "memory_norm", ",.2f"), ("KL", "approx_kl", ",.4f"), ("  heads", "grad_norm_heads", ",.3f")),
+PARITY = ("parity_max_abs_logratio", "parity_max_abs_value")  # the larger is shown
+TABLE = (  # rows of (label, metric, format); columns: episodes and memory; losses; gradients and process
+    (("length", "episode_length", ",.1f"), ("policy loss", "policy_loss", ".4f"), ("gradient", "grad_norm", ".3f")),
+    (("episodes", "episodes", ",.0f"), ("value loss", "value_loss", ".4f"), ("  encoder", "grad_norm_encoder", ".3f")),
+    (("resets", "first_share", ".1%"), ("entropy", "entropy", ".3f"), ("  recurrence", "grad_norm_recurrence", ".3f")),
+    (("memory norm", "memory_norm", ",.2f"), ("KL", "approx_kl", ".4f"), ("  heads", "grad_norm_heads", ".3f")),
     (("parity", "parity", ".1g"), ("clipped", "clip_fraction", ".1%"), ("learning rate", "lr", ".3g")),
-    (("update", "update", ",.0f"), ("explained var", "explained_variance", ",.3f"), ("process MB", "rss_mb", ",.0f")),
+    (("update", "update", ",.0f"), ("explained var", "explained_variance", ".3f"), ("process MB", "rss_mb", ",.0f")),
 )
 
 
@@ -56,9 +45,8 @@ def make_progress_view(
     console = Console(file=cast(TextIO, _SafeStream(stream)), highlight=False)
     is_terminal = not stream.closed and stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown", "")
     can_draw = (getattr(stream, "encoding", None) or "").lower().startswith("utf")
-    if can_draw and (kind == "bars" or (kind == "auto" and is_terminal)):
-        return Bars(title, total_steps, console)
-    return Lines(title, total_steps, console)
+    view = Bars if can_draw and (kind == "bars" or (kind == "auto" and is_terminal)) else Lines
+    return view(title, total_steps, console)
 
 
 class ProgressView:
@@ -66,18 +54,22 @@ class ProgressView:
 
     def __init__(self, title: str, total_steps: int, console: Console):
         self.title, self.console = title, console
-        self.metrics: Metrics = {}
+        self.metrics: dict[str, float] = {}
+        self._returns: dict[int, float] = {}  # by half percents of the run
         self._progress = Progress(BarColumn(None), TaskProgressColumn(), expand=True, get_time=monotonic)
         self._progress.add_task(title, total=total_steps)
         self.task = self._progress.tasks[0]
         self._shown, self._shown_at, self._shown_steps = self.metrics, -math.inf, 0.0
 
-    def update(self, metrics: Metrics) -> None:
+    def update(self, metrics: Mapping[str, Any]) -> None:
         """Show the metrics if it is time to; this may be called many times a second."""
-        sizes = [number(metrics, key) for key in ("parity_max_abs_logratio", "parity_max_abs_value")]
-        parity = max((x for x in sizes if x is not None), key=lambda x: math.inf if math.isnan(x) else x, default=None)
-        self.metrics = {**metrics, "parity": parity}
-        self._progress.update(self.task.id, completed=number(metrics, "agent_steps") or self.task.completed)
+        self.metrics = {key: float(value) for key, value in metrics.items() if isinstance(value, SupportsFloat)}
+        parity = [self.metrics[key] for key in PARITY if key in self.metrics]
+        if parity:
+            self.metrics["parity"] = max(parity, key=lambda size: (math.isnan(size), size))
+        self._progress.update(self.task.id, completed=self.metrics.get("agent_steps", self.task.completed))
+        if math.isfinite(value := self.metrics.get("episode_return", math.nan)):
+            self._returns[int(200 * self.task.completed / (self.task.total or 1))] = value
         if self._is_due(monotonic() - self._shown_at):
             self._show()
 
@@ -99,28 +91,24 @@ class ProgressView:
 
     def _text(self, key: str, spec: str) -> str:
         """A metric in this format, or "-" if it is not known, in at most 9 characters."""
-        value = number(self.metrics, key)
+        value = self.metrics.get(key)
         text = "-" if value is None else format(value, spec)
         return text if len(text) <= 8 else f"{value:.3g}"
 
     def _times(self) -> tuple[str, str]:
         """Time since the run began, and time left at the present speed."""
-        left, rate = self.task.time_remaining, number(self.metrics, "sps")
+        left, rate = self.task.time_remaining, self.metrics.get("sps")
         if left is None and rate:  # rich needs two updates
             left = (self.task.remaining or 0) / rate
-        return duration(number(self.metrics, "wall_s")), duration(left)
+        return duration(self.metrics.get("wall_s")), duration(left)
 
 
 class Lines(ProgressView):
     """A plain line from time to time, always for the first and the last update. No control codes."""
 
     def __enter__(self) -> Self:
-        self._print(self.title)
+        self.console.out(self.title)
         return self
-
-    def _print(self, line: str) -> None:
-        self.console.file.write(f"{line}\n")
-        self.console.file.flush()
 
     def _is_due(self, waited_s: float) -> bool:
         moved = (self.task.completed - self._shown_steps) / (self.task.total or 1)
@@ -128,47 +116,27 @@ class Lines(ProgressView):
 
     def _draw(self) -> None:
         total, (elapsed, left) = f"{self.task.total:,.0f}", self._times()
-        parts = [
-            f"{self.task.completed:>{len(total)},.0f} / {total}  {self.task.percentage:>3.0f}%",
-            f"{self._text('sps', ',.0f')} steps/s",
-            f"return {self._text('episode_return', ',.3f')}",
-            f"length {self._text('episode_length', ',.1f')}",
-            f"entropy {self._text('entropy', ',.2f')}",
-            f"parity {self._text('parity', '.1g')}",
-            f"{elapsed} in total" if self.task.finished else f"{left} left",
-        ]
-        self._print("  ".join(parts))
+        steps = f"{self.task.completed:>{len(total)},.0f} / {total}  {self.task.percentage:>3.0f}%"
+        episodes = f"return {self._text('episode_return', ',.3f')}  length {self._text('episode_length', ',.1f')}"
+        policy = f"entropy {self._text('entropy', ',.2f')}  parity {self._text('parity', '.1g')}"
+        time = f"{elapsed} in total" if self.task.finished else f"{left} left"
+        self.console.out(steps, f"{self._text('sps', ',.0f')} steps/s", episodes, policy, time, sep="  ")
 
 
 class Bars(ProgressView):
     """A panel redrawn in place. Without a terminal, only its last state is printed."""
 
-    def __init__(self, title: str, total_steps: int, console: Console):
-        super().__init__(title, total_steps, console)
-        self._returns: list[float] = []  # every n-th one of the whole run
-        self._num_returns, self._every = 0, 1
+    def __enter__(self) -> Self:
         # Live also redirects stdout and stderr, so that log messages appear above the panel.
-        self._live = Live(console=console, auto_refresh=False, get_renderable=self._panel)
-
-    def update(self, metrics: Metrics) -> None:
-        value = number(metrics, "episode_return")
-        if value is not None and math.isfinite(value):
-            if self._num_returns % self._every == 0:
-                self._returns.append(value)
-            self._num_returns += 1
-            if len(self._returns) > MAX_HISTORY:
-                self._returns, self._every = self._returns[::2], 2 * self._every
-        super().update(metrics)
+        self._live = Live(console=self.console, auto_refresh=False, get_renderable=self._panel)
+        self._live.start(refresh=True)
+        return self
 
     def _is_due(self, waited_s: float) -> bool:
         return waited_s >= REDRAW_S
 
     def _draw(self) -> None:
         self._live.refresh()
-
-    def __enter__(self) -> Self:
-        self._live.start(refresh=True)
-        return self
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
@@ -178,7 +146,6 @@ class Bars(ProgressView):
 
     def _panel(self) -> Panel:
         width = min(self.console.width, MAX_WIDTH)
-        name, gap, rest = self.title.partition("  ")
         elapsed, left = self._times()
         speed = [
             Text.assemble(f"{self.task.completed:,.0f}", (f" / {self.task.total:,.0f} steps", "dim")),
@@ -186,28 +153,22 @@ class Bars(ProgressView):
             Text.assemble(("elapsed ", "dim"), elapsed, ("  left ", "dim"), left),
         ]
         value = Text.assemble(("return ", "dim"), (f"{self._text('episode_return', ',.3f'):>9}  ", "bold green"))
-        value.append(sparkline(self._returns, width - 4 - len(value)), "green")
+        value.append(sparkline([*self._returns.values()], width - 4 - len(value)), "green")
+        healthy = self.metrics.get("parity", 0.0) <= HEALTHY_PARITY
+        styles = {"parity": "green" if healthy else "bold red"}
+        metrics = [
+            Text.assemble((f"{label:<13} ", "dim"), (f"{self._text(key, spec):>8}", styles.get(key, "")))
+            for column in zip(*TABLE, strict=True)
+            for label, key, spec in column
+        ]
         time = Text("time  ", "dim")
         for part, style in (("world", "blue"), ("inference", "magenta"), ("learning", "cyan")):
             time.append(part, f"not dim {style}").append(f" {self._text(f'share_{part}', '.0%'):<6}")
         bar = self._progress.make_tasks_table([self.task])
-        rows = Group(bar, Columns(speed, padding=(0, 3)), "", value, "", self._tables(), "", time)
-        title = Text.assemble((name, "bold"), gap, rest)
+        table = Columns(metrics, expand=True, column_first=True)
+        rows = Group(bar, Columns(speed, padding=(0, 3)), "", value, "", table, "", time)
+        title = Text(self.title, "bold")
         return Panel(rows, title=title, title_align="left", border_style="bright_black", width=width)
-
-    def _tables(self) -> Columns:
-        """The metrics of TABLE; rich puts as many of its columns side by side as fit."""
-        parity = number(self.metrics, "parity")
-        parity_style = "green" if parity is None or parity <= HEALTHY_PARITY else "bold red"
-        columns = []
-        for entries in zip(*TABLE, strict=True):
-            table = Table.grid(padding=(0, 1, 0, 0))
-            table.add_column(style="dim", no_wrap=True, width=13)
-            table.add_column(justify="right", no_wrap=True, width=8)  # fixed, so that columns do not move
-            for label, key, spec in entries:
-                table.add_row(label, Text(self._text(key, spec), parity_style if key == "parity" else ""))
-            columns.append(table)
-        return Columns(columns, expand=True)
 
 
 class _SafeStream:
@@ -217,29 +178,21 @@ class _SafeStream:
         self._stream = stream
 
     def write(self, text: str) -> None:
-        encoding = getattr(self._stream, "encoding", None) or "utf-8"
-        self._attempt(self._stream.write, text.encode(encoding, "replace").decode(encoding))
-
-    def flush(self) -> None:
-        self._attempt(self._stream.flush)
-
-    def _attempt(self, action: Callable[..., Any], *args: str) -> None:
         if self._stream.closed:
             return
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
         try:
-            action(*args)
+            self._stream.write(text.encode(encoding, "replace").decode(encoding))
+            self._stream.flush()
         except OSError:  # send the rest to /dev/null, also what is still buffered and flushed at exit
             with open(os.devnull, "w") as nowhere:
                 os.dup2(nowhere.fileno(), self._stream.fileno())
 
+    def flush(self) -> None:
+        """Do nothing: `write` flushes."""
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
-
-
-def number(metrics: Metrics, key: str) -> float | None:
-    """A metric as a float; None if it is missing."""
-    value = metrics.get(key)
-    return float(value) if isinstance(value, SupportsFloat) else None
 
 
 def duration(seconds: float | None) -> str:
@@ -247,7 +200,7 @@ def duration(seconds: float | None) -> str:
     return "-" if seconds is None or not math.isfinite(seconds) else str(timedelta(seconds=int(seconds)))
 
 
-def sparkline(values: list[float], width: int) -> str:
+def sparkline(values: Sequence[float], width: int) -> str:
     """Draw the values with at most `width` characters, evenly picked."""
     count = min(max(width, 0), len(values))
     picked = [values[i * (len(values) - 1) // max(count - 1, 1)] for i in range(count)]
