@@ -13,7 +13,7 @@ from holdfast.bench.agents import measure_agents, measure_fast
 from holdfast.bench.recurrence import measure_core
 from holdfast.bench.training import measure_end_to_end, measure_reliability
 from holdfast.errors import SettingsError
-from holdfast.trainer.malloc import keep_freed_memory
+from holdfast.trainer.process import keep_freed_memory
 
 
 @dataclass(frozen=True)

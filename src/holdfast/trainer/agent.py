@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+import torch
+from tensordict import TensorDict
+
 from holdfast.checkpoint import Checkpoint, first_usable, load_checkpoint, newest_first
 from holdfast.config.settings import Settings
-from holdfast.errors import SettingsError
-from holdfast.policies import MettaAgent, OwnPolicySettings
+from holdfast.errors import SettingsError, one_line
+from holdfast.policies import MettaAgent, OwnPolicySettings, Policy, Sampling
 from holdfast.runs.files import as_checkpoint_error
 from holdfast.runs.folder import CHECKPOINTS, runs_folder
-from holdfast.spec import WorldSpec
-from holdfast.trainer.try_out import try_out
+from holdfast.spec import WorldSpec, keys
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +25,7 @@ def make_agent(settings: Settings, spec: WorldSpec) -> MettaAgent:
         return _with_weights_of(settings.policy.weights, settings, spec)
     agent = MettaAgent(settings.policy, spec)
     if isinstance(settings.policy, OwnPolicySettings):
-        try_out(agent.policy, settings.policy.agent_word)
+        _try_out(agent.policy, settings.policy.agent_word)
     return agent
 
 
@@ -50,3 +52,22 @@ def _load_weights(source: str, runs_dir: Path) -> Checkpoint:
         if found:
             return found[1]
     raise SettingsError(f"policy.weights={source}: no checkpoint there. Name a run, such as runs/first.")
+
+
+@torch.no_grad()
+def _try_out(policy: Policy, agent: str) -> None:
+    """Let a user's policy act once on an empty observation; SettingsError if it does not fit its world."""
+    spec = policy.spec
+    shapes = policy.get_agent_experience_spec()
+    arrived = {key: torch.ones(2, *shape, dtype=getattr(torch, dtype)) for key, (shape, dtype) in shapes.items()}
+    arrived[keys.OBS].zero_()
+    flags = {keys.REWARDS: torch.zeros(2), keys.DONES: torch.ones(2) > 0, keys.TRUNCATEDS: torch.zeros(2) > 0}
+    try:
+        with policy.set_aside(Sampling(generator=torch.Generator())):
+            policy(TensorDict({**arrived, **flags}, batch_size=[2]))
+    except Exception as error:
+        world = f"observations {spec.obs.dtype} {[*spec.obs.shape]}, actions {type(spec.actions).__name__}"
+        raise SettingsError(
+            f"{agent} cannot act in {spec.name} ({world}):\n{type(error).__name__}: {one_line(error)}\n"
+            "Check that it fits these observations and that encode_observations returns input_size numbers."
+        ) from error

@@ -99,7 +99,7 @@ def _train(
                 learned = learner.update(experience, progress=(update - 1) / plan.updates)
             finally:  # also if too many skipped steps end the run
                 saver.dump_skipped(update, start.skipped)
-            absorb_observations(policy, experience)
+            policy.absorb(experience.whole().inputs[keys.OBS].flatten(0, 1))  # normalisers change only between batches
 
             now = perf_counter()
             metrics = {
@@ -143,11 +143,6 @@ def make_experience(settings: Settings, policy: Policy, plan: BatchPlan, num_slo
         device=settings.device,
         poison=settings.debug.poison,
     )
-
-
-def absorb_observations(policy: Policy, experience: Experience) -> None:
-    """Update running statistics, such as those of a normaliser; they may only change between batches."""
-    policy.absorb(experience.whole().inputs[keys.OBS].flatten(0, 1))
 
 
 def _metrics(collector: Collector, rollout: Rollout, learned: Update, seconds: float) -> dict[str, float | None]:

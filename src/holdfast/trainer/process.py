@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import platform
 import random
 
 import numpy as np
@@ -11,9 +13,10 @@ from holdfast.config.batches import BatchPlan
 from holdfast.config.settings import Settings
 from holdfast.errors import SettingsError, first_line
 from holdfast.policies import Policy
-from holdfast.trainer.malloc import keep_freed_memory
 
 SMALL_WORK = 4e9  # floating point operations per minibatch
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # numbers from malloc.h
+ONE_GIB = 1 << 30
 ALL_THREADS = torch.get_num_threads()  # torch's default, read before any run changes it
 
 
@@ -48,3 +51,16 @@ def choose_num_threads(policy: Policy, plan: BatchPlan) -> int:
     """
     operations = 6 * plan.minibatch_size * sum(p.numel() for p in policy.parameters())  # forward and backward
     return 1 if operations < SMALL_WORK else ALL_THREADS
+
+
+def keep_freed_memory() -> bool:
+    """Let this process reuse freed memory instead of returning it to the kernel. Returns whether glibc agreed.
+
+    A call over a segment needs tens of megabytes of workspace. By default glibc returns blocks of that size when they
+    are freed, and the kernel maps and clears them again, page by page, at the next call: 8,000 page faults and 20 of
+    120 ms, measured for forward and backward of 64 x 64 steps through two layers of 128.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    mallopt = ctypes.CDLL(None).mallopt
+    return bool(mallopt(M_MMAP_THRESHOLD, ONE_GIB)) and bool(mallopt(M_TRIM_THRESHOLD, ONE_GIB))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import safetensors.torch
@@ -53,14 +52,11 @@ class Saver:
     def __enter__(self) -> Saver:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Save the last finished update, also when an error or a signal ends the run."""
-        if error is not None and self.pending is not None:
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Save the last finished update when an error or a signal ends the run."""
+        if kind is not None:
             try:
-                with self._signals.held():
-                    self._write(self.pending)
+                self.write(last=True)
             except HoldfastError as problem:
                 logger.error("NOT SAVED: %s", problem)
 
@@ -94,9 +90,8 @@ class Saver:
                 where = f"its minibatch is in {file}"
             except OSError as error:
                 where = f"its minibatch could not be written ({reason_of(error)})"
-            logger.warning(
-                "update %d: skipped a gradient step that is not finite (loss %.4g); %s.", update, loss, where
-            )
+            step = f"update {update}: skipped a gradient step that is not finite (loss {loss:.4g})"
+            logger.warning("%s; %s.", step, where)
         skipped.clear()
 
     def _handle_disk_error(self, error: HoldfastError) -> None:

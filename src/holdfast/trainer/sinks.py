@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -17,15 +16,7 @@ from holdfast.runs.files import read_whole
 
 SECTIONS = {
     "episode": ("episode_return", "episode_length", "episodes", "first_share"),
-    "loss": (
-        "policy_loss",
-        "value_loss",
-        "entropy",
-        "approx_kl",
-        "clip_fraction",
-        "explained_variance",
-        "lr",
-    ),
+    "loss": ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "explained_variance", "lr"),
     "gradient": ("grad_norm", "grad_norm_encoder", "grad_norm_recurrence", "grad_norm_heads"),
     "memory": ("parity_max_abs_logratio", "parity_max_abs_value", "memory_norm"),
     "time": ("sps", "wall_s", "share_world", "share_inference", "share_learning", "rss_mb", "update"),
@@ -41,29 +32,14 @@ def check_sinks(settings: Settings) -> None:
         _import("wandb", "init", "wandb", settings.wandb)
 
 
-def make_sinks(settings: Settings, run: Path, done_steps: int = 0) -> list[Sink]:
+def make_sinks(settings: Settings, run: Path, done_steps: int = 0) -> list[TensorBoard | WandB]:
     """Open the sinks that the settings ask for. done_steps: agent steps before a resume."""
-    check_sinks(settings)
-    sinks: list[Sink] = []
-    if settings.tensorboard == "on":
-        sinks.append(TensorBoard(run, done_steps))
-    if settings.wandb != "off":
-        sinks.append(WandB(settings, run))
-    return sinks
+    tensorboard = [TensorBoard(run, done_steps)] if settings.tensorboard == "on" else []
+    return [*tensorboard, *([WandB(settings, run)] if settings.wandb != "off" else [])]
 
 
-class Sink(ABC):
-    @abstractmethod
-    def log(self, metrics: Mapping[str, Any], step: int) -> None:
-        """Log all metrics that are numbers; `step` counts agent steps."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Flush and close."""
-
-
-class TensorBoard(Sink):
-    def __init__(self, run: Path, done_steps: int = 0):
+class TensorBoard:
+    def __init__(self, run: Path, done_steps: int):
         writer = _import("torch.utils.tensorboard", "SummaryWriter", "tensorboard", "on")
         # hide what an earlier process logged after its last checkpoint
         self._writer = writer(log_dir=str(run / "tensorboard"), purge_step=done_steps + 1 if done_steps else None)
@@ -76,15 +52,15 @@ class TensorBoard(Sink):
         self._writer.close()
 
 
-class WandB(Sink):
+class WandB:
     def __init__(self, settings: Settings, run: Path):
         init = _import("wandb", "init", "wandb", settings.wandb)
-        own_id = _wandb_id(run)
+        run_id = _wandb_id(run)
         try:
             self._run = init(
                 project="holdfast",
                 name=run.name,
-                id=own_id,
+                id=run_id,
                 resume="allow",
                 dir=str(run),
                 config=settings.model_dump(mode="json"),

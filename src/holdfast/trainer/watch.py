@@ -34,80 +34,57 @@ class Watch:
 
     def look(self, parity: Parity, metrics: Metrics, without_gradient: Sequence[str] = ()) -> list[str]:
         """Return warnings for this update, usually none."""
-        texts = [self._parity(parity), self._no_gradient(without_gradient), *self._look_at(metrics)]
-        return [text for text in texts if text]
+        texts = []
+        if self._worse("parity", parity.max_log_ratio, PARITY_BREACH):
+            texts.append(
+                "PARITY BREACH: learning computes other action probabilities than acting did for the same steps (|log-ratio| "
+                f"{parity.max_log_ratio:.2g}, healthy is below 1e-5). {explain_parity(parity, self.settings)}"
+            )
+        if self._once("no gradient") and without_gradient:  # after the first update of a process
+            names, more = ", ".join(without_gradient[:MAX_NAMES]), len(without_gradient) - MAX_NAMES
+            texts.append(
+                f"NO GRADIENT in learning for {names}{f' and {more} more' if more > 0 else ''}. Check that forward uses them "
+                "and does not detach what they compute; if they are frozen on purpose, use requires_grad_(False)."
+            )
+        return texts + self._look_at(metrics)
 
-    def _look_at(self, metrics: Metrics) -> list[str | None]:
-        self._returns.add(metrics)
-        return [self._gradient(metrics), self._values(metrics), self._entropy(metrics), self._collapse()]
-
-    def _parity(self, parity: Parity) -> str | None:
-        if not self._worse("parity", parity.max_log_ratio, PARITY_BREACH):
-            return None
-        return (
-            "PARITY BREACH: learning computes other action probabilities than acting did for the same steps "
-            f"(|log-ratio| {parity.max_log_ratio:.2g}, healthy is below 1e-5). {explain_parity(parity, self.settings)}"
-        )
-
-    def _no_gradient(self, names: Sequence[str]) -> str | None:
-        """Warn after the first update of a process; later ones can only shorten the list."""
-        if not self._once("no gradient") or not names:
-            return None
-        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-        return (
-            f"NO GRADIENT in learning for {', '.join(names[:MAX_NAMES])}{more}. Check that forward uses them and does not "
-            "detach what they compute; if they are frozen on purpose, use requires_grad_(False)."
-        )
-
-    def _gradient(self, metrics: Metrics) -> str | None:
-        size = self._against_usual("grad_norm_recurrence", metrics)
-        if (metrics.get("grad_norm_recurrence") or 0.0) <= 10.0 or not self._worse("gradient", size, 100.0):
-            return None
-        return (
-            f"GRADIENT EXPLODES: the recurrence's gradient is {size:.0f} times its usual size. "
-            "Try a shorter trainer.horizon or a smaller trainer.lr."
-        )
-
-    def _values(self, metrics: Metrics) -> str | None:
-        size = self._against_usual("value_loss", metrics)
-        if (metrics.get("value_loss") or 0.0) <= 1.0 or not self._worse("values", size, 1000.0):
-            return None
-        return (
-            f"VALUES EXPLODE: the value loss is {size:.0f} times its usual size. "
-            "Try a smaller trainer.lr or trainer.reward_scale."
-        )
-
-    def _entropy(self, metrics: Metrics) -> str | None:
-        """Warn if exploration has stopped before anything was learned; after learning, low entropy is fine."""
-        entropy = metrics.get("entropy")
-        if entropy is None:
-            return None
+    def _look_at(self, metrics: Metrics) -> list[str]:
+        texts = []
+        if times := self._exploded("grad_norm_recurrence", metrics, smallest=10.0, limit=100.0):
+            texts.append(
+                f"GRADIENT EXPLODES: the recurrence's gradient is {times:.0f} times its usual size. "
+                "Try a shorter trainer.horizon or a smaller trainer.lr."
+            )
+        if times := self._exploded("value_loss", metrics, smallest=1.0, limit=1000.0):
+            texts.append(
+                f"VALUES EXPLODE: the value loss is {times:.0f} times its usual size. "
+                "Try a smaller trainer.lr or trainer.reward_scale."
+            )
+        returns, entropy = self._returns, metrics.get("entropy")
+        returns.add(metrics)
         if self._first_entropy is None:
             self._first_entropy = entropy
-        first = self._first_entropy  # negative for some continuous actions, where it has no floor
-        if first <= 0 or entropy > ENTROPY_LEFT * first or self._returns.learned or not self._once("entropy"):
-            return None
-        return (
-            f"ENTROPY COLLAPSED from {first:.2g} to {entropy:.2g}, and the return has not risen: the policy has stopped "
-            "exploring. Try a larger trainer.entropy_coef or a smaller trainer.lr."
-        )
+        first = self._first_entropy or 0.0  # negative for some continuous actions, where entropy has no floor
+        no_exploration = first > 0 and entropy is not None and not entropy > ENTROPY_LEFT * first
+        if no_exploration and not returns.learned and self._once("entropy"):  # after learning, low entropy is fine
+            texts.append(
+                f"ENTROPY COLLAPSED from {first:.2g} to {entropy:.2g}, and the return has not risen: the policy has "
+                "stopped exploring. Try a larger trainer.entropy_coef or a smaller trainer.lr."
+            )
+        if returns.collapsed and self._once(f"collapse from {returns.best}"):
+            kept = "; the best checkpoint is kept (trainer.keep.best)" if self.settings.trainer.keep.best else ""
+            texts.append(
+                f"RETURN COLLAPSED from {returns.best:.4g} at update {returns.best_update} to {returns.now:.4g}. "
+                f"Try a smaller trainer.lr or trainer.target_kl{kept}."
+            )
+        return texts
 
-    def _collapse(self) -> str | None:
-        returns = self._returns
-        if not returns.collapsed or not self._once(f"collapse from {returns.best}"):
-            return None
-        return (
-            f"RETURN COLLAPSED from {returns.best:.4g} at update {returns.best_update} to {returns.now:.4g}. "
-            "Try a smaller trainer.lr or trainer.target_kl"
-            f"{'; the best checkpoint is kept (trainer.keep.best).' if self.settings.trainer.keep.best else '.'}"
-        )
-
-    def _against_usual(self, key: str, metrics: Metrics) -> float:
-        """The value divided by its running mean; 0 at first."""
-        value = metrics.get(key) or 0.0
-        usual = self._usual.get(key)
+    def _exploded(self, key: str, metrics: Metrics, smallest: float, limit: float) -> float:
+        """How many times its running mean a metric is, if that is to be reported, else 0."""
+        value, usual = metrics.get(key) or 0.0, self._usual.get(key)
         self._usual[key] = value if usual is None else 0.95 * usual + 0.05 * value
-        return value / usual if usual else 0.0
+        times = value / usual if usual else 0.0
+        return times if not value <= smallest and self._worse(key, times, limit) else 0.0
 
     def _worse(self, kind: str, value: float, limit: float) -> bool:
         """Whether to report: above the limit, and ten times worse than what was reported before."""
@@ -159,20 +136,18 @@ def explain_parity(parity: Parity, settings: Settings) -> str:
     """Name the likely bug from where in the segments the difference occurs."""
     if settings.trainer.start_states == "zeros":
         return "Expected with trainer.start_states=zeros: learning starts segments from empty memory, acting did not."
-    wrong = parity.log_ratio > PARITY_BREACH
-    after_first = parity.first.cumsum(0) > 0
-    before, after = bool((wrong & ~after_first).any()), bool((wrong & after_first).any())
-    if before and after:
+    wrong, after_first = parity.log_ratio > PARITY_BREACH, parity.first.cumsum(0) > 0
+    if not (wrong & ~after_first).any():
         return (
-            "It differs both before and after episode starts: probably not memory but dropout, batch statistics or a "
-            "normaliser that changed between acting and learning, or time and slots in another order."
+            "It differs only after an episode start inside a segment: probably acting and learning reset memory at "
+            "different steps, or only part of it."
         )
-    if before:
+    if not (wrong & after_first).any():
         return (
             "It differs only before the first episode start of a segment: probably the segment's start state is wrong "
             "(shifted by a step, from another slot, or reset)."
         )
     return (
-        "It differs only after an episode start inside a segment: probably acting and learning reset memory at "
-        "different steps, or only part of it."
+        "It differs both before and after episode starts: probably not memory but dropout, batch statistics or a "
+        "normaliser that changed between acting and learning, or time and slots in another order."
     )

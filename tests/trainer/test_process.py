@@ -1,6 +1,6 @@
 import platform
 
-from holdfast.trainer.malloc import keep_freed_memory
+from holdfast.trainer.process import keep_freed_memory
 
 
 def test_keeps_freed_memory_where_the_c_library_is_glibc():
