@@ -28,7 +28,7 @@ import psutil
 from kills import digest
 from soak import count_updates
 
-from holdfast.checkpoint import list_checkpoints, verify_checkpoint
+from holdfast.checkpoint import list_checkpoints, load_checkpoint
 from holdfast.errors import HoldfastError
 from holdfast.runs import read_metrics
 
@@ -299,7 +299,7 @@ def inject_failures(run: Run, names: tuple[str, ...], seconds: float, rng: rando
 
 def is_whole(checkpoint: Path) -> bool:
     try:
-        verify_checkpoint(checkpoint)
+        load_checkpoint(checkpoint)
     except HoldfastError:
         return False
     return True
@@ -314,7 +314,7 @@ def find_faults(run: Run) -> list[str]:
         if rows != list(range(1, updates + 1)):
             trouble.append(f"metrics do not contain each of the {updates} updates exactly once")
         newest = list_checkpoints(run.path / "checkpoints")[-1]
-        verify_checkpoint(newest)
+        load_checkpoint(newest)
         if int(newest.name) != updates:
             trouble.append(f"the last checkpoint is from update {int(newest.name)}, not {updates}")
         summary = json.loads((run.path / "summary.json").read_text())

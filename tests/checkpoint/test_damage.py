@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.checkpoint import CheckpointError, verify_checkpoint
+from holdfast.checkpoint import CheckpointError, load_checkpoint
 from holdfast.errors import HoldfastError
 from support.checkpoints import reseal
 
@@ -60,7 +60,7 @@ def test_damage_says_what_is_wrong(tmp_path, save, refused):
     file.write_bytes(file.read_bytes()[:-1])
     assert refused(path) == f"{file}: damaged, {size - 1:,} bytes instead of {size:,}"
     with pytest.raises(CheckpointError):
-        verify_checkpoint(path)
+        load_checkpoint(path)
     assert issubclass(CheckpointError, HoldfastError)
 
 

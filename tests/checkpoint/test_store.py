@@ -16,7 +16,6 @@ from holdfast.checkpoint import (
     move_checkpoint,
     newest_first,
     save_checkpoint,
-    verify_checkpoint,
 )
 
 
@@ -40,7 +39,7 @@ def test_everything_comes_back_as_it_was(tmp_path, save, example):
         "torch": torch.__version__,
         "python": sys.version.split()[0],
     }
-    assert back.manifest == verify_checkpoint(path)
+    assert back.manifest == load_checkpoint(path).manifest
     assert sorted(p.name for p in path.parent.iterdir()) == ["00000010"]
 
 
@@ -78,7 +77,7 @@ def test_damaged_and_unfinished_checkpoints_are_skipped_and_reported(tmp_path, s
     assert found is not None
     path, checkpoint = found
     assert path == old
-    assert checkpoint.manifest == verify_checkpoint(old)
+    assert checkpoint.manifest == load_checkpoint(old).manifest
     assert [message.split(":")[0] for message in caplog.messages] == [
         str(newest / "memory.safetensors"),
         str(new / "rng.safetensors"),
@@ -118,7 +117,7 @@ def test_an_existing_checkpoint_is_never_replaced(tmp_path, save):
 def test_an_empty_folder_of_the_name_is_in_nobodys_way(tmp_path):
     (tmp_path / "00000005").mkdir()
     assert list_checkpoints(tmp_path) == []
-    verify_checkpoint(save_checkpoint(tmp_path, "00000005", {}, {}))
+    load_checkpoint(save_checkpoint(tmp_path, "00000005", {}, {}))
 
 
 def test_one_that_goes_while_the_folder_is_read_hides_no_other(tmp_path, monkeypatch):
@@ -140,7 +139,7 @@ def test_a_checkpoint_is_moved_to_a_name_that_is_free(tmp_path):
         path = save_checkpoint(tmp_path, "5", {}, {})
         moved = move_checkpoint(path, tmp_path / "aside")
         assert moved == tmp_path / "aside" / expected
-        verify_checkpoint(moved)
+        load_checkpoint(moved)
     assert list_checkpoints(tmp_path) == []
 
 

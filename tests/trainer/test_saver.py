@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.checkpoint import CheckpointError, list_checkpoints, load_checkpoint, verify_checkpoint
+from holdfast.checkpoint import CheckpointError, list_checkpoints, load_checkpoint
 from holdfast.errors import NonFiniteError
 from holdfast.runs import read_metrics
 from holdfast.trainer import saver
@@ -43,7 +43,7 @@ def test_what_was_refused_makes_room_and_is_not_lost(tmp_path: Path, caplog: pyt
         assert f"{newest}: moved to {aside}" in caplog.text
         assert "NOT SAVED" not in caplog.text
         caplog.clear()
-    assert len([verify_checkpoint(path) for path in list_checkpoints(demo / "checkpoints")]) == 4
+    assert len([load_checkpoint(path) for path in list_checkpoints(demo / "checkpoints")]) == 4
 
 
 def test_a_run_that_is_stopped_says_up_to_where_it_can_go_on(tmp_path: Path, caplog: pytest.LogCaptureFixture):

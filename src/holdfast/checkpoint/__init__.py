@@ -10,25 +10,5 @@ from holdfast.checkpoint.store import (
     remove_checkpoint,
     remove_leftovers,
     save_checkpoint,
-    verify_checkpoint,
 )
 from holdfast.errors import CheckpointError
-
-__all__ = [
-    "Checkpoint",
-    "CheckpointError",
-    "best_first",
-    "first_usable",
-    "flatten_optimizer",
-    "list_checkpoints",
-    "load_checkpoint",
-    "move_checkpoint",
-    "newest_first",
-    "read_facts",
-    "remove_checkpoint",
-    "remove_leftovers",
-    "restore_optimizer",
-    "return_of",
-    "save_checkpoint",
-    "verify_checkpoint",
-]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,35 +39,27 @@ def restore_optimizer(optimizer: Adam, tensors: Mapping[str, Tensor], facts: Map
     kind = type(optimizer).__name__
     if facts.get("kind") != kind:
         raise CheckpointError(f"optimizer: state of {facts.get('kind')!r} does not fit {kind}")
-    groups = _fit_groups(optimizer, facts.get("param_groups"))
-    state = _fit_state(optimizer, tensors, groups)
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
-
-
-def _fit_groups(optimizer: Adam, saved: Any) -> list[dict[str, Any]]:
-    own = optimizer.state_dict()["param_groups"]
+    own, saved = optimizer.state_dict()["param_groups"], facts.get("param_groups")
     if not isinstance(saved, list) or len(saved) != len(own):
         found = len(saved) if isinstance(saved, list) else "no"
         raise CheckpointError(f"optimizer: {found} parameter groups, {len(own)} expected")
-    return [_fit_group(number, own[number], group) for number, group in enumerate(saved)]
+    groups = [_fit_group(f"optimizer: parameter group {i}", own[i], group) for i, group in enumerate(saved)]
+    optimizer.load_state_dict({"state": _fit_state(optimizer, tensors, groups), "param_groups": groups})
 
 
-def _fit_group(number: int, own: dict[str, Any], saved: Any) -> dict[str, Any]:
+def _fit_group(where: str, own: dict[str, Any], saved: Any) -> dict[str, Any]:
     """One group with the saved settings. A setting that is not in the file keeps its present value."""
     if not isinstance(saved, dict):
-        raise CheckpointError(f"optimizer: parameter group {number} is a {type(saved).__name__}, not a mapping")
+        raise CheckpointError(f"{where} is a {type(saved).__name__}, not a mapping")
     fitted = dict(own)
     for key, value in saved.items():
         if key not in own:
-            raise CheckpointError(f"optimizer: parameter group {number} has the unknown setting {key!r}")
-        if key in _IDENTITY:
-            if value != own[key]:
-                raise CheckpointError(f"optimizer: parameter group {number} holds other parameters ({key})")
-            continue
-        value = tuple(value) if isinstance(own[key], tuple) and isinstance(value, list) else value
-        if not _same_kind(value, own[key]):
-            raise CheckpointError(f"optimizer: parameter group {number} has {key}={value!r}")
-        fitted[key] = value
+            raise CheckpointError(f"{where} has the unknown setting {key!r}")
+        if key in _IDENTITY and value != own[key]:
+            raise CheckpointError(f"{where} holds other parameters ({key})")
+        fitted[key] = tuple(value) if isinstance(own[key], tuple) and isinstance(value, list) else value
+        if key not in _IDENTITY and not _same_kind(fitted[key], own[key]):
+            raise CheckpointError(f"{where} has {key}={fitted[key]!r}")
     return fitted
 
 
@@ -83,28 +76,20 @@ def _fit_state(
 ) -> dict[int, dict[str, Tensor]]:
     """State by parameter number, copied so that training does not write into the checkpoint's tensors."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    names_of = {
-        index: _NAMES + (("max_exp_avg_sq",) if group["amsgrad"] else ())
-        for group in groups
-        for index in group["params"]
-    }
-    expected = {f"{index}.{name}": (index, name) for index, names in names_of.items() for name in names}
-    state: dict[int, dict[str, Tensor]] = {}
+    names = {i: _NAMES + ("max_exp_avg_sq",) * group["amsgrad"] for group in groups for i in group["params"]}
+    places = {f"{i}.{name}": (i, name) for i in names for name in names[i]}
+    state: dict[int, dict[str, Tensor]] = defaultdict(dict)
     for key, tensor in tensors.items():
-        if key not in expected:
+        if key not in places:
             raise CheckpointError(f"optimizer: unexpected tensor {key[:80]!r}")
-        index, name = expected[key]
-        parameter = parameters[index]
-        if name == "step":
-            fits = tensor.shape == () and tensor.is_floating_point()
-        else:
-            fits = tensor.shape == parameter.shape and tensor.dtype == parameter.dtype
-        if not fits:
+        i, name = places[key]
+        scalar = tensor.shape == () and tensor.is_floating_point()
+        like_parameter = tensor.shape == parameters[i].shape and tensor.dtype == parameters[i].dtype
+        if not (scalar if name == "step" else like_parameter):
             found = f"{list(tensor.shape)} {tensor.dtype}"
             raise CheckpointError(f"optimizer: tensor {key!r} ({found}) does not fit its parameter")
-        state.setdefault(index, {})[name] = tensor.detach().clone()
-    for index, entries in state.items():
-        for name in names_of[index]:
-            if name not in entries:
-                raise CheckpointError(f"optimizer: tensor '{index}.{name}' is missing")
-    return state
+        state[i][name] = tensor.detach().clone()
+    for key, (i, name) in places.items():
+        if i in state and name not in state[i]:
+            raise CheckpointError(f"optimizer: tensor {key!r} is missing")
+    return dict(state)

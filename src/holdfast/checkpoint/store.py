@@ -15,10 +15,11 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import safetensors.torch
 import torch
+from pydantic import BaseModel, Field, ValidationError
 from torch import Tensor
 
 import holdfast
@@ -42,7 +43,17 @@ MAX_FACTS_BYTES = 2**26
 
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 _GROUP = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class _File(BaseModel, strict=True):
+    bytes: int
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class _Manifest(BaseModel, strict=True):
+    files: dict[str, _File]
+    versions: dict[str, Annotated[str, Field(pattern=r"^[ -~]{0,99}$")]]
+    threads: int
 
 
 @dataclass(frozen=True)
@@ -64,14 +75,12 @@ def save_checkpoint(
         if not _GROUP.fullmatch(group):
             raise ValueError(f"invalid name of a tensor group: {group!r}")
     target = folder / name
-    problem = find_non_json(dict(facts))
-    if problem:
+    if problem := find_non_json(dict(facts)):
         raise CheckpointError(f"{target / FACTS}: not written: {problem}")
     facts_data = dump_json(dict(facts))
     if len(facts_data) > MAX_FACTS_BYTES:
-        raise CheckpointError(
-            f"{target / FACTS}: not written: {len(facts_data):,} bytes, the limit is {MAX_FACTS_BYTES:,}"
-        )
+        size = f"{len(facts_data):,} bytes, the limit is {MAX_FACTS_BYTES:,}"
+        raise CheckpointError(f"{target / FACTS}: not written: {size}")
     copies = {group: _copy(target, group, members) for group, members in tensors.items()}
     partial = folder / f".{name}.partial"
     try:
@@ -95,9 +104,8 @@ def save_checkpoint(
 
 def remove_leftovers(folder: Path) -> None:
     """Delete partial checkpoints of a killed process. Only for the folder's one writer."""
-    for pattern in (".*.partial", ".*.removed"):
-        for leftover in folder.glob(pattern):
-            shutil.rmtree(leftover, ignore_errors=True)
+    for leftover in (*folder.glob(".*.partial"), *folder.glob(".*.removed")):
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
@@ -143,14 +151,6 @@ def move_checkpoint(path: Path, folder: Path) -> Path:
     return target
 
 
-def verify_checkpoint(path: Path) -> dict[str, Any]:
-    """Check the size and SHA-256 of every file of a checkpoint and return its manifest."""
-    manifest = _read_manifest(path)
-    for name in manifest["files"]:
-        _read_listed(path, name, manifest)
-    return manifest
-
-
 def _copy(target: Path, group: str, members: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Copy tensors to the CPU, contiguous and without shared storage, as safetensors needs them."""
     copies = {}
@@ -174,11 +174,7 @@ def _fill(folder: Path, tensors: Mapping[str, dict[str, Tensor]], facts_data: by
     manifest = {
         "format": FORMAT,
         "files": files,
-        "versions": {
-            "holdfast": holdfast.__version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
+        "versions": dict(holdfast=holdfast.__version__, torch=torch.__version__, python=platform.python_version()),
         "threads": torch.get_num_threads(),
     }
     write_durably(folder / MANIFEST, _seal(manifest))
@@ -202,29 +198,17 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     manifest.pop("sha256", None)
     if data != _seal(manifest):
         raise CheckpointError(f"{file}: damaged, it does not match its own SHA-256")
-    files = manifest.get("files")
-    if not isinstance(files, dict) or FACTS not in files:
+    try:
+        _Manifest.model_validate(manifest)
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
+        raise CheckpointError(f"{file}: {where[:80]!r} is missing or wrong") from None
+    if FACTS not in manifest["files"]:
         raise CheckpointError(f"{file}: does not list {FACTS}")
-    for name, entry in files.items():
+    for name in manifest["files"]:
         if name != FACTS and not is_tensor_file(name):
             raise CheckpointError(f"{file}: lists {name[:80]!r}, which is not a checkpoint file")
-        if not (
-            isinstance(entry, dict)
-            and type(entry.get("bytes")) is int
-            and isinstance(entry.get("sha256"), str)
-            and _SHA256.fullmatch(entry["sha256"])
-        ):
-            raise CheckpointError(f"{file}: no size and SHA-256 for {name}")
-    versions = manifest.get("versions")
-    if not isinstance(versions, dict) or not all(_is_short_text(version) for version in versions.values()):
-        raise CheckpointError(f"{file}: no versions")
-    if type(manifest.get("threads")) is not int:
-        raise CheckpointError(f"{file}: no number of threads")
     return manifest
-
-
-def _is_short_text(value: Any) -> bool:
-    return isinstance(value, str) and len(value) < 100 and value.isprintable()
 
 
 def _read_listed(path: Path, name: str, manifest: dict[str, Any]) -> bytes:

@@ -1,5 +1,3 @@
 """The command line: parse, call one function, print."""
 
 from holdfast.cli.app import main
-
-__all__ = ["main"]

@@ -1,5 +1,3 @@
 """Evaluate trained policies."""
 
 from holdfast.evaluate.evaluation import EvaluationResult, evaluate, evaluate_run, load_agent
-
-__all__ = ["EvaluationResult", "evaluate", "evaluate_run", "load_agent"]

@@ -10,9 +10,9 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from difflib import get_close_matches
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from holdfast.config import Settings, settings_to_yaml
@@ -47,24 +47,18 @@ class RunFolder:
     @classmethod
     def create(cls, settings: Settings) -> RunFolder:
         """Create runs_dir/run and write its config.yaml; without run=NAME, a name is made up."""
-        with _as_settings_error(settings):
+        with _as_settings_error(settings), ExitStack() as on_error:
             path = _make_folder(settings)
             lock = RunLock.take(path)
-            try:
-                if has_begun(path):  # another process was faster
-                    raise SettingsError(
-                        f"run={path.name}: {path} already holds a run.\nChoose another run=NAME, or delete that folder."
-                    )
-                run = cls(path, lock)
-            except BaseException:
-                lock.release()
-                raise
-            try:
-                run._write_config(settings)
-            except BaseException:
-                run._remove_if_empty()
-                run.close()
-                raise
+            on_error.callback(lock.release)
+            if has_begun(path):  # another process was faster
+                raise SettingsError(
+                    f"run={path.name}: {path} already holds a run.\nChoose another run=NAME, or delete that folder."
+                )
+            run = cls(path, lock)
+            on_error.push(run)
+            run._write_config(settings)
+            on_error.pop_all()
         return run
 
     @classmethod
@@ -73,18 +67,16 @@ class RunFolder:
 
         metrics_bytes: the size of metrics.jsonl when the run was found.
         """
-        with _as_settings_error(settings):
+        with _as_settings_error(settings), ExitStack() as on_error:
             lock = RunLock.take(path)
-            try:
-                if size_of_metrics(path) != metrics_bytes:
-                    raise SettingsError(f"run={path.name}: another process has resumed it in the meantime. Try again.")
-                run = cls(path, lock, saved)
-                run._cut_metrics(saved)
-                run._write_config(settings)
-                (path / SUMMARY).unlink(missing_ok=True)
-            except BaseException:
-                lock.release()
-                raise
+            on_error.callback(lock.release)
+            if size_of_metrics(path) != metrics_bytes:
+                raise SettingsError(f"run={path.name}: another process has resumed it in the meantime. Try again.")
+            run = cls(path, lock, saved)
+            run._cut_metrics(saved)
+            run._write_config(settings)
+            (path / SUMMARY).unlink(missing_ok=True)
+            on_error.pop_all()
         return run
 
     def log_metrics(self, row: Mapping[str, Any]) -> None:
@@ -106,8 +98,7 @@ class RunFolder:
 
     def sync_metrics(self) -> None:
         """Sync all lines to disk, so that no checkpoint is ahead of the metrics."""
-        if self._unwritten:
-            self._write_lines()
+        self._write_lines()
         try:
             os.fsync(self._metrics.fileno())
         except OSError as error:
@@ -146,26 +137,36 @@ class RunFolder:
     def __enter__(self) -> RunFolder:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            self._remove_if_empty()
-        self.close()
-
-    def _remove_if_empty(self) -> None:
-        """Remove a run that failed before its first update, so that its name is free again."""
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Close the run; one that failed before its first update is removed, so that its name is free again."""
         with suppress(OSError):
-            if not has_begun(self.path):
+            if kind is not None and not has_begun(self.path):
                 (self.path / METRICS).unlink(missing_ok=True)
                 (self.path / CONFIG).unlink(missing_ok=True)
                 self._lock.release()  # removes its file; another process that takes the folder now creates all files again
                 self.path.rmdir()  # fails if there are other files in it
+        self.close()
 
 
 def runs_folder(settings: Settings) -> Path:
     """The folder that holds all runs."""
     return Path(os.path.expanduser(settings.runs_dir))  # unlike Path.expanduser, it leaves an unknown ~user unchanged
+
+
+def find_run(text: str, runs_dir: Path) -> Path:
+    """Return the folder of a run, given its path or its name below `runs_dir`."""
+    shown = text if text.isprintable() else repr(text)
+    if len(Path(text).name) > 255:
+        raise SettingsError(f"{shown[:40]}...: a folder name cannot have {len(Path(text).name)} characters.")
+    named = runs_dir / text
+    path = Path(text) if "/" in text or not (named / CONFIG).is_file() else named
+    if (path / CONFIG).is_file():
+        return path
+    reason = f"has no {CONFIG}, so it is not a run" if path.is_dir() or named.is_dir() else "no such run"
+    names = sorted(folder.parent.name for folder in runs_dir.glob(f"*/{CONFIG}"))
+    near = get_close_matches(Path(text).name, names, n=5, cutoff=0.4) or names[-5:]
+    there = f"Runs in {runs_dir}: {', '.join(near)}." if near else f"There are no runs in {runs_dir}."
+    raise SettingsError(f"{shown}: {reason}.\n{there}")
 
 
 def has_begun(path: Path) -> bool:
@@ -175,10 +176,8 @@ def has_begun(path: Path) -> bool:
 
 def size_of_metrics(path: Path) -> int:
     """Bytes of metrics.jsonl, 0 if it does not exist."""
-    try:
-        return (path / METRICS).stat().st_size
-    except FileNotFoundError:
-        return 0
+    file = path / METRICS
+    return file.stat().st_size if file.exists() else 0
 
 
 def read_metrics(path: str | Path, most: int | None = None) -> list[dict[str, Any]]:

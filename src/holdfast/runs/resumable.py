@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,34 +13,12 @@ from holdfast.errors import SettingsError
 from holdfast.runs.folder import CONFIG, has_begun, runs_folder, size_of_metrics
 from holdfast.runs.lock import refuse_if_in_use
 
-# Settings that define a run: with other values it would be another run.
-FIXED = (
-    "seed",
-    "device",  # a generator's state cannot move between kinds of devices
-    "env.",
-    "policy.",
-    "trainer.horizon",
-    "trainer.batch_size",
-    "trainer.l2_init",
-    "trainer.weight_clip",
-)
+# Settings that define a run: with other values it would be another run. A generator's state is bound to its device.
+FIXED = re.compile(r"seed|device|env\.|policy\.|trainer\.(horizon|batch_size|l2_init|weight_clip)")
 # Settings that do not affect learning. All others may change too, and each change is reported.
-FREE = (
-    "run",
-    "runs_dir",
-    "resume",
-    "progress",
-    "tensorboard",
-    "wandb",
-    "audit",
-    "debug.",
-    "trainer.num_workers",
-    "trainer.worker_",
-    "trainer.checkpoint_interval",
-    "trainer.keep.",
-    "trainer.on_disk_error",
-    "trainer.skipped_updates",
-    "trainer.weight_metrics_interval",
+FREE = re.compile(
+    r"run|resume|progress|tensorboard|wandb|audit|debug\."
+    r"|trainer\.(num_workers|worker_|checkpoint_interval|keep\.|on_disk_error|skipped_updates|weight_metrics_interval)"
 )
 
 
@@ -84,7 +63,7 @@ def list_changes(before: Settings, now: Settings) -> list[str]:
     """List changed settings that affect learning; SettingsError if a setting that defines the run changed."""
     old, new = dict(flatten(before.model_dump())), dict(flatten(now.model_dump()))
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    fixed = [key for key in keys if key.startswith(FIXED)]
+    fixed = [key for key in keys if FIXED.match(key)]
     if fixed:
         # Show env.name, policy.agent and seed first: when they change, the other keys of their section follow.
         shown = sorted(fixed, key=lambda key: not key.endswith(("name", "agent", "seed")))[:2]
@@ -94,7 +73,7 @@ def list_changes(before: Settings, now: Settings) -> list[str]:
             f"run={now.run}: it was started with {was}, not with {now_is}; this cannot change within a run.\n"
             "Choose another run=NAME, or leave these settings out to resume it as it is."
         )
-    return [f"{key} {old.get(key)} -> {new.get(key)}" for key in keys if not key.startswith(FREE)]
+    return [f"{key} {old.get(key)} -> {new.get(key)}" for key in keys if not FREE.match(key)]
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

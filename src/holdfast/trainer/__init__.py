@@ -17,6 +17,3 @@ def train(settings: Settings) -> TrainResult:
     from holdfast.trainer import loop  # imports torch, which a run that cannot be resumed should not wait for
 
     return loop.train(settings, resumable)
-
-
-__all__ = ["train"]
