@@ -188,14 +188,9 @@ def evaluations(monkeypatch):
     def evaluate_run(run_dir, episodes, greedy, seed, checkpoint, max_steps, env, py_agent):
         elsewhere = [option for option in (env and env.corridor, py_agent) if option is not None]
         calls.append((run_dir, episodes, greedy, seed, checkpoint, max_steps, *elsewhere))
-        facts = {
-            "episodes": episodes,
-            "return_mean": 0.5,
-            "return_std": 0.1,
-            "length_mean": 7.0,
-            "checkpoint": "00000050",
-        }
-        return SimpleNamespace(**facts, to_json=lambda: facts)
+        return SimpleNamespace(
+            episodes=episodes, return_mean=0.5, return_std=0.1, length_mean=7.0, checkpoint="00000050"
+        )
 
     monkeypatch.setitem(sys.modules, "holdfast.evaluate", SimpleNamespace(evaluate_run=evaluate_run))
     return calls

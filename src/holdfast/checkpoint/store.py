@@ -171,12 +171,8 @@ def _fill(folder: Path, tensors: Mapping[str, dict[str, Tensor]], facts_data: by
     for group, members in tensors.items():
         write(f"{group}.safetensors", safetensors.torch.save(members))
     write(FACTS, facts_data)
-    manifest = {
-        "format": FORMAT,
-        "files": files,
-        "versions": dict(holdfast=holdfast.__version__, torch=torch.__version__, python=platform.python_version()),
-        "threads": torch.get_num_threads(),
-    }
+    versions = {"holdfast": holdfast.__version__, "torch": torch.__version__, "python": platform.python_version()}
+    manifest = {"format": FORMAT, "files": files, "versions": versions, "threads": torch.get_num_threads()}
     write_durably(folder / MANIFEST, _seal(manifest))
     sync_folder(folder)
 

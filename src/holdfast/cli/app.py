@@ -9,7 +9,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +18,9 @@ from holdfast.cli.failures import FAILED, error_as_json, reporting_failures
 from holdfast.cli.supervise import supervised
 from holdfast.errors import HoldfastError, SettingsError
 
+if TYPE_CHECKING:
+    from holdfast.config import Key
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -25,6 +28,11 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Train agents that have to remember.",
 )
+Words = list[str] | None
+PyAgent = Annotated[
+    str | None, typer.Option(metavar="FILE.py:CLASS", help="The policy code the run was trained with, if you trust it.")
+]
+RunsDir = Annotated[Path, typer.Option(help="Folder that holds run folders.")]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -34,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     app(args=None if argv is None else list(argv), prog_name="holdfast")
 
 
-def _print_version(wanted: bool) -> None:
+def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"holdfast {holdfast.__version__}")
         raise typer.Exit
@@ -43,19 +51,15 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
-) -> None:
-    pass
+) -> None: ...
 
 
 # Arguments such as --trainer.lr=1 reach load_settings, whose error shows how to write them.
 @app.command(context_settings={"ignore_unknown_options": True})
 def train(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Settings; `holdfast settings` lists them."),
-    ] = None,
+    words: Annotated[Words, typer.Argument(metavar="KEY=VALUE", help="`holdfast settings` lists all settings.")] = None,
 ) -> None:
     """Train an agent; without settings, the quick start.
 
@@ -114,18 +118,13 @@ def evaluate(
         typer.Argument(metavar="[env=NAME env.KEY=VALUE]", help="Another world to play in; default: the run's own."),
     ] = None,
     episodes: Annotated[int, typer.Option(min=1, max=1_000_000, help="Episodes to play.")] = 20,
-    sample: Annotated[
-        bool, typer.Option("--sample", help="Sample actions instead of taking the most probable one.")
-    ] = False,
+    sample: Annotated[bool, typer.Option("--sample", help="Sample actions; default: the most probable one.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of the episodes.")] = 1_000_000,
     checkpoint: Annotated[str | None, typer.Option(help="Name of a checkpoint, or best; default: the newest.")] = None,
     max_steps: Annotated[int, typer.Option(min=1, help="Stop with an error if an episode is longer.")] = 100_000,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    py_agent: Annotated[
-        str | None,
-        typer.Option(metavar="FILE.py:CLASS", help="The policy code the run was trained with, if you trust it."),
-    ] = None,
-    runs_dir: Annotated[Path, typer.Option(help="Folder that holds run folders.")] = Path("runs"),
+    py_agent: PyAgent = None,
+    runs_dir: RunsDir = Path("runs"),
 ) -> None:
     """Play fresh episodes with a trained policy.
 
@@ -141,18 +140,9 @@ def evaluate(
         env = _other_world(words or [])
         from holdfast.evaluate import evaluate_run
 
-        result = evaluate_run(
-            folder,
-            episodes=episodes,
-            greedy=not sample,
-            seed=seed,
-            checkpoint=checkpoint,
-            max_steps=max_steps,
-            env=env,
-            py_agent=py_agent,
-        )
+        result = evaluate_run(folder, episodes, not sample, seed, checkpoint, max_steps, env, py_agent)
         if as_json:
-            typer.echo(json.dumps(result.to_json(), indent=2))
+            typer.echo(json.dumps(vars(result), indent=2))
         else:
             returns = f"return {result.return_mean:.4g} +- {result.return_std:.4g}"
             how = "sampled" if sample else "greedy; --sample samples actions"
@@ -166,10 +156,8 @@ def _other_world(words: Sequence[str]) -> Any:
         return None
     odd = next((word for word in words if not word.startswith(("env=", "env."))), None)
     if odd is not None or not any(word.startswith(("env=", "env.name=")) for word in words):
-        shown = odd or words[0]
-        raise SettingsError(
-            f"{shown}: to play in another world, give its name and settings: env=memory env.corridor=6."
-        )
+        example = "env=memory env.corridor=6"
+        raise SettingsError(f"{odd or words[0]}: to play in another world, give its name and settings: {example}.")
     from holdfast.config import load_settings
 
     return load_settings(words).env
@@ -177,9 +165,7 @@ def _other_world(words: Sequence[str]) -> Any:
 
 @app.command()
 def settings(
-    words: Annotated[
-        list[str] | None, typer.Argument(metavar="[PREFIX] [env=NAME] [py_agent=NAME] [agent=NAME]")
-    ] = None,
+    words: Annotated[Words, typer.Argument(metavar="[PREFIX] [env=NAME] [py_agent=NAME] [agent=NAME]")] = None,
     ready: Annotated[bool, typer.Option("--list", help="List the ready-made settings files instead.")] = False,
 ) -> None:
     """List every setting: its default, allowed values and meaning.
@@ -190,10 +176,27 @@ def settings(
     holdfast settings --list
     """
     with reporting_failures():
-        from holdfast.cli.tables import key_table, ready_table
+        from holdfast.cli.tables import render, text_table
         from holdfast.config import describe_ready, list_keys
 
-        typer.echo(ready_table(describe_ready()) if ready else key_table(list_keys(words or [])))
+        if ready:
+            table = text_table("settings=", "what it trains")
+            for name, first_line in describe_ready().items():
+                table.add_row(name, first_line)
+        else:
+            table = text_table("key", "default", "allowed", "meaning", "only with")
+            for key in list_keys(words or []):
+                table.add_row(key.name, _default(key), key.allowed, key.description, key.owner)
+        typer.echo(render(table))
+
+
+def _default(key: Key) -> str:
+    """A setting's default as a user would write it."""
+    if isinstance(key.default, bool):
+        return "on" if key.default else "off"
+    if key.default == "":
+        return "(empty)"
+    return "" if key.default is None and not key.optional else str(key.default)
 
 
 @app.command()
@@ -204,33 +207,22 @@ def audit(
             metavar="TARGET", help="py_agent=NAME, agent=NAME, FILE.py:NAME, or the name or folder of a run."
         ),
     ] = None,
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Settings of a policy that is built for the audit."),
-    ] = None,
-    only: Annotated[
-        list[str] | None, typer.Option(metavar="CHECK", help="Run only this check; may be repeated.")
-    ] = None,
+    words: Annotated[Words, typer.Argument(metavar="[KEY=VALUE]...", help="Settings of a new policy.")] = None,
+    only: Annotated[Words, typer.Option(metavar="CHECK", help="Run only this check; may be repeated.")] = None,
     declare: Annotated[
-        list[str] | None,
-        typer.Option(metavar="DEVIATION", help="Something the policy does on purpose; see docs/audit.md."),
+        Words, typer.Option(metavar="DEVIATION", help="Something the policy does on purpose; see docs/audit.md.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Run only the checks that training runs.")] = False,
-    explain_all: Annotated[
-        bool, typer.Option("--all", help="Explain every failure, not only the most important ones.")
-    ] = False,
+    explain_all: Annotated[bool, typer.Option("--all", help="Explain all failures, not only the first.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 2, help="Seed of weights and observations.")] = 0,
     time_limit: Annotated[float, typer.Option(min=1, help="Give up after this many seconds.")] = 300,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     html: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Also write the report as an HTML page, with dependency maps.")
+        Path | None, typer.Option(metavar="PATH", help="Also write an HTML page, with dependency maps.")
     ] = None,
     checks: Annotated[bool, typer.Option("--checks", help="List the checks and what each one verifies.")] = False,
-    py_agent: Annotated[
-        str | None,
-        typer.Option(metavar="FILE.py:CLASS", help="The policy code the run was trained with, if you trust it."),
-    ] = None,
-    runs_dir: Annotated[Path, typer.Option(help="Folder that holds run folders.")] = Path("runs"),
+    py_agent: PyAgent = None,
+    runs_dir: RunsDir = Path("runs"),
 ) -> None:
     """Look for state bugs in a recurrent policy, without training it.
 
@@ -302,11 +294,9 @@ def _check_output(option: str, path: Path | None) -> None:
 
 @app.command()
 def bench(
-    parts: Annotated[
-        list[str] | None, typer.Argument(metavar="[PART]...", help="What to measure; default: everything.")
-    ] = None,
+    parts: Annotated[Words, typer.Argument(metavar="[PART]...", help="What to measure; default: everything.")] = None,
     json_path: Annotated[
-        Path | None, typer.Option("--json", metavar="PATH", help="Also write the results to this file.")
+        Path | None, typer.Option("--json", metavar="PATH", help="Also write the results here.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions: faster, but less accurate.")] = False,
 ) -> None:

@@ -9,24 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from holdfast.config import Key
-
 PIPE_WIDTH = 1000
-
-
-def key_table(keys: list[Key]) -> str:
-    table = text_table("key", "default", "allowed", "meaning", "only with")
-    for key in keys:
-        default = "" if key.default is None and not key.optional else _shown(key.default)
-        table.add_row(key.name, default, key.allowed, key.description, key.owner)
-    return render(table)
-
-
-def ready_table(files: dict[str, str]) -> str:
-    table = text_table("settings=", "what it trains")
-    for name, first_line in files.items():
-        table.add_row(name, first_line)
-    return render(table)
 
 
 def row_table(rows: list[dict[str, Any]]) -> str:
@@ -57,12 +40,6 @@ def wrapped(text: str) -> str:
 
 def _console() -> Console:
     return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, markup=False, highlight=False)
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return "(empty)" if value == "" else str(value)
 
 
 def render(table: Table) -> str:

@@ -176,8 +176,9 @@ def has_begun(path: Path) -> bool:
 
 def size_of_metrics(path: Path) -> int:
     """Bytes of metrics.jsonl, 0 if it does not exist."""
-    file = path / METRICS
-    return file.stat().st_size if file.exists() else 0
+    with suppress(FileNotFoundError):
+        return (path / METRICS).stat().st_size
+    return 0
 
 
 def read_metrics(path: str | Path, most: int | None = None) -> list[dict[str, Any]]:
