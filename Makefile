@@ -54,7 +54,7 @@ types: $(VENV)/.installed-dev
 	$(BIN)/pyright
 
 bench: $(VENV)/.installed  ## ratios of speed, as a table (ARGS="--json out.json")
-	$(BIN)/holdfast bench $(ARGS)
+	$(BIN)/python proofs/bench/run.py $(ARGS)
 
 bench-peers: $(VENV)/.installed  ## compare with other libraries: time to a goal and steps/s (25 minutes; ARGS=--quick to try)
 	$(BIN)/python proofs/peers/compare.py $(ARGS)

@@ -16,7 +16,6 @@ LAYERS = [
     {"envs", "policies", "ppo"},
     {"rollout", "checkpoint", "audit"},
     {"trainer", "evaluate"},
-    {"bench"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -2,7 +2,6 @@
 
 import torch
 
-from holdfast.bench.first_version import FirstVersionFast
 from holdfast.envs import ArenaEnv, describe
 from holdfast.policies import Fast
 from holdfast.spec import keys
@@ -10,6 +9,8 @@ from support.policies import random_actions, random_arrivals, score
 
 
 def test_the_first_version_computes_the_same():
+    from first_version import FirstVersionFast
+
     spec = describe(ArenaEnv())
     torch.manual_seed(0)
     # In double precision: what single precision blurs would hide a small difference.

@@ -269,35 +269,26 @@ def test_evaluate_bad_options(args):
 # -------------------- bench
 
 
-@pytest.fixture
-def measurements(monkeypatch):
-    calls = []
-
-    def run_bench(parts, quick):
-        calls.append((parts, quick))
-        rows = [{"what": "learning", "speedup": 1.23456}, {"what": "acting", "speedup": 2.0}]
-        return {"machine": {"threads": 2}, "parts": {"fast": rows}}
-
-    parts = {"fast": SimpleNamespace(title="Fast against the first version")}
-    monkeypatch.setitem(sys.modules, "holdfast.bench", SimpleNamespace(PARTS=parts, run_bench=run_bench))
-    return calls
+@pytest.mark.parametrize("code", [0, 2])
+def test_bench_runs_the_script_of_the_checkout(code, monkeypatch):
+    commands = []
+    monkeypatch.setattr(subprocess, "call", lambda command: commands.append(command) or code)
+    run("bench", "fast", "--quick", "--json", "figures.json", code=code)
+    script = Path(__file__).parents[2] / "proofs" / "bench" / "run.py"
+    assert commands == [[sys.executable, str(script), "fast", "--quick", "--json", "figures.json"]]
 
 
-def test_bench_prints_and_writes(measurements, capsys, tmp_path):
-    path = tmp_path / "figures.json"
-    run("bench", "fast", "--quick", "--json", str(path))
-    assert measurements == [(["fast"], True)]
-    title, header, learning, *_ = capsys.readouterr().out.splitlines()
-    assert title == "Fast against the first version"
-    assert header.split() == ["what", "speedup"]
-    assert learning.split() == ["learning", "1.235"]
-    assert json.loads(path.read_text())["parts"]["fast"][1]["speedup"] == 2.0
+def test_bench_passes_arguments_on_and_its_exit_code_back(capfd):
+    run("bench", "nonsense", "--quick", code=2)
+    assert "nonsense" in capfd.readouterr().err
 
 
-def test_bench_looks_for_the_folder_before_it_measures(measurements, capsys, tmp_path):
-    run("bench", "--json", str(tmp_path / "no" / "figures.json"), code=2)
-    assert "existing folder" in capsys.readouterr().err
-    assert measurements == []
+def test_bench_needs_a_checkout(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(holdfast, "__file__", str(tmp_path / "lib" / "holdfast" / "__init__.py"))
+    run("bench", code=2)
+    err = capsys.readouterr().err
+    assert "make bench" in err
+    assert err.count("\n") == 1
 
 
 # -------------------- settings

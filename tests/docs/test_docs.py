@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from typer.main import get_group
 
-from holdfast.bench import PARTS
 from holdfast.cli.app import app
 from holdfast.config import load_settings
 
@@ -50,8 +49,6 @@ def test_commands_exist_and_their_settings_load(page, tmp_path, monkeypatch):
                 load_settings(given)
         elif words[1:2] == ["evaluate"]:
             load_settings([word for word in words[2:] if word.startswith("env")])
-        elif words[1:2] == ["bench"]:
-            assert set(words[2:]) <= set(PARTS)
 
 
 def test_links_between_pages_work():

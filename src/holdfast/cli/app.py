@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -292,23 +293,15 @@ def _check_output(option: str, path: Path | None) -> None:
         raise SettingsError(f"{option} {path}: needs a file path in an existing folder.")
 
 
-@app.command()
+@app.command(context_settings={"ignore_unknown_options": True})
 def bench(
-    parts: Annotated[Words, typer.Argument(metavar="[PART]...", help="What to measure; default: everything.")] = None,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", metavar="PATH", help="Also write the results here.")
+    args: Annotated[
+        Words, typer.Argument(metavar="PART", help="Default: everything. Then --json PATH, --quick.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions: faster, but less accurate.")] = False,
 ) -> None:
-    """Measure speed on this machine, as ratios within one run."""
+    """Measure speed on this machine, as ratios within one run. The same as `make bench` in the source tree."""
     with reporting_failures():
-        _check_output("--json", json_path)
-        from holdfast.bench import PARTS, run_bench
-        from holdfast.cli.tables import row_table
-
-        figures = run_bench(parts=parts or [], quick=quick)
-        for name, rows in figures["parts"].items():
-            typer.echo(f"{PARTS[name].title}\n{row_table(rows)}\n")
-        typer.echo(", ".join(f"{name} {value}" for name, value in figures["machine"].items()))
-        if json_path is not None:
-            json_path.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+        script = Path(holdfast.__file__).parents[2] / "proofs" / "bench" / "run.py"
+        if not script.is_file():
+            raise SettingsError("benchmarks are part of the source tree: clone the repository and run `make bench`.")
+        raise typer.Exit(subprocess.call([sys.executable, str(script), *(args or ())]))

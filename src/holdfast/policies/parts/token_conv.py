@@ -2,7 +2,7 @@
 
 A window of 11 x 11 cells with 40 channels holds 4,840 numbers, of which about 30 are not zero. Each token reaches at most
 four outputs of a 5 x 5, stride 3 convolution, so the convolution is a sparse matrix product: the same numbers as the
-dense one in about a ninth of the time (`holdfast bench` measures it).
+dense one in about a ninth of the time (`make bench` measures it).
 """
 
 from __future__ import annotations

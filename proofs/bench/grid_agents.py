@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any
 
 import torch
+from first_version import FirstVersionFast
+from timing import time_in_turns
 from torch import Tensor
 
-from holdfast.bench.first_version import FirstVersionFast
-from holdfast.bench.timing import time_in_turns
 from holdfast.config import load_settings
 from holdfast.envs import ArenaEnv, make_world
 from holdfast.policies import GRID_AGENTS, Fast, Policy, make_policy

@@ -6,9 +6,9 @@ from statistics import mean
 from typing import Any
 
 import torch
+from timing import time_in_turns
 from torch import nn
 
-from holdfast.bench.timing import time_in_turns
 from holdfast.recurrence import GRU, LSTM, MinGRU, masked_loop
 
 Shape = tuple[int, int, int, int, int]  # T, B, I, H, L
