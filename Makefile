@@ -6,7 +6,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test check fix format lint types fast-tests bench bench-peers audit-peers audit-agents audit-matrix learn learn-agents bugs soak kills chaos clean
+.PHONY: help install train test check fix format lint types fast-tests bench bench-peers walk audit-peers audit-agents audit-matrix learn learn-agents bugs soak kills chaos clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ bench: $(VENV)/.installed  ## ratios of speed, as a table (ARGS="--json out.json
 
 bench-peers: $(VENV)/.installed  ## compare with other libraries: time to a goal and steps/s (25 minutes; ARGS=--quick to try)
 	$(BIN)/python proofs/peers/compare.py $(ARGS)
+
+walk: $(VENV)/.installed  ## the functions and files an observation passes from the world to the gradient
+	@$(BIN)/python proofs/walk.py
 
 audit-peers: $(VENV)/.installed  ## audit recurrent policies of other libraries
 	$(BIN)/python proofs/audit_peers.py $(ARGS)

@@ -415,7 +415,7 @@ def test_debug_poison_fills_the_buffer():
         settings = load_settings([*GYM, *words])
         policy = make_policy(settings.policy, describe(settings.env))
         experience = make_experience(settings, policy, plan_batches(settings.trainer, 4), 4)
-        return experience.inputs(0)["env_obs"]
+        return experience.inputs[0]["env_obs"]
 
     assert unwritten("debug.poison=true").isnan().all()
     assert not unwritten().isnan().any()

@@ -34,7 +34,7 @@ def arrived(t: int, n: int = S, changes: dict[str, Any] | None = None) -> dict[s
 
 
 def row(experience: Experience, t: int) -> dict[str, Tensor]:
-    return {key: x[0] for key, x in experience.inputs(t).items()}
+    return {key: x[0] for key, x in experience.inputs[t].items()}
 
 
 def state(value: float, n: int = S) -> tuple[Tensor, ...]:

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from holdfast.ppo import explained_variance, masked_mean, normalize_advantages, ppo_losses
+from holdfast.ppo import explained_variance, normalize_advantages, ppo_losses
 
 
 def row(*numbers: float, grad: bool = False) -> torch.Tensor:
@@ -50,7 +50,7 @@ def test_the_policy_loss_is_clipped_when_the_action_already_moved_the_right_way(
     got = losses((ratio,), (advantage,))
     assert got.policy_loss.item() == pytest.approx(loss)
     assert got.clip_fraction.item() == 1.0
-    assert got.ratio.item() == pytest.approx(ratio)
+    assert got.log_ratio.exp().item() == pytest.approx(ratio)
 
 
 def test_the_policy_gradient_is_minus_advantage_times_ratio_and_zero_where_clipped():
@@ -104,7 +104,7 @@ def test_invalid_steps_change_no_metric_and_no_gradient(bad):
     got = ppo_losses(**steps, weights=None, clip=0.25, value_clip=0.5)
     for name in ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction"):
         assert getattr(got, name).item() == pytest.approx(getattr(expected, name).item()), name
-    assert got.ratio[0, 1].item() == 1.0
+    assert got.log_ratio[0, 1].item() == 0.0
     (got.policy_loss + got.value_loss + got.entropy).backward()
     for name in names:
         assert gradient(steps[name])[0, 1].item() == 0.0, name
@@ -138,15 +138,25 @@ def test_weights_scale_segments_in_losses_but_not_in_figures():
 
 
 def test_weights_follow_segments_not_time():
-    x = torch.tensor([[1.0, 10.0], [2.0, 20.0]])  # T = M = 2: a transposed weight would still broadcast
-    mean = masked_mean(x, torch.ones_like(x, dtype=torch.bool), torch.tensor([1.0, 0.0]))
-    assert mean.item() == 3.0 / 4
+    entropy = torch.tensor([[1.0, 10.0], [2.0, 20.0]])  # T = M = 2: a transposed weight would still broadcast
+    same = {name: torch.zeros(2, 2) for name in ("new_log_prob", "old_log_prob", "new_values", "old_values", "returns")}
+    valid = torch.ones(2, 2, dtype=torch.bool)
+    got = ppo_losses(
+        **same,
+        advantages=torch.zeros(2, 2),
+        entropy=entropy,
+        valid=valid,
+        weights=torch.tensor([1.0, 0.0]),
+        clip=0.2,
+        value_clip=0.0,
+    )
+    assert got.entropy.item() == 3.0 / 4
 
 
 def test_metrics_have_no_graph():
     got = losses(new_log_prob=row(0.1, grad=True), new_values=row(0.1, grad=True), entropy=row(1.0, grad=True))
     assert all(x.requires_grad for x in (got.policy_loss, got.value_loss, got.entropy))
-    assert not any(x.requires_grad for x in (got.approx_kl, got.clip_fraction, got.ratio))
+    assert not any(x.requires_grad for x in (got.approx_kl, got.clip_fraction, got.log_ratio))
 
 
 def test_advantages_are_normalised_over_valid_steps():

@@ -102,7 +102,7 @@ def test_a_truncated_episode_bootstraps_with_the_mask_of_its_last_observation():
     assert len(expected) > 3
     assert {place: float(values[place[0] - 1, place[1]]) for place in expected} == expected
     bootstrap = experience.outcomes()["values"][-1]
-    last = policy.predict_values(experience.inputs(experience.num_rows), policy.memory.read(torch.arange(4)))[0]
+    last = policy.predict_values(experience.inputs[experience.num_rows], policy.memory.read(torch.arange(4)))[0]
     assert torch.equal(bootstrap, last)
     weights = 2.0 ** torch.arange(7)
     assert torch.equal(bootstrap, (torch.from_numpy(world.masks[-1]).float() * weights).sum(-1))

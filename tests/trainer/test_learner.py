@@ -39,7 +39,7 @@ def test_burn_in_gives_the_lived_start_states_before_weights_move(core, burn_in)
     _, experience, learner, _ = set_up(core, burn_in=burn_in)
     ids = torch.arange(9)
     batch = experience.segments(ids)
-    for warm, lived in zip(learner._start_state(experience, batch, ids), batch.start_state, strict=True):
+    for warm, lived in zip(learner._start_state(experience, ids, batch.start_state), batch.start_state, strict=True):
         torch.testing.assert_close(warm, lived, rtol=1e-5, atol=1e-5)
         assert not warm.requires_grad
 
@@ -51,7 +51,7 @@ def test_burn_in_follows_the_weights():
     with torch.no_grad():
         for p in policy.parameters():
             p.mul_(1.3)
-    warm = learner._start_state(experience, batch, ids)
+    warm = learner._start_state(experience, ids, batch.start_state)
     assert torch.equal(warm[0][:, :3], batch.start_state[0][:, :3])  # nothing of this rollout comes before these
     assert not torch.allclose(warm[0][:, 3:], batch.start_state[0][:, 3:], atol=1e-3)
 
@@ -74,7 +74,9 @@ def test_refreshed_start_states_are_those_of_the_new_weights(core):
 def test_zeros_start_every_segment_blank():
     _, experience, learner, _ = set_up(start_states="zeros")
     ids = torch.arange(9)
-    assert all((leaf == 0).all() for leaf in learner._start_state(experience, experience.segments(ids), ids))
+    assert all(
+        (leaf == 0).all() for leaf in learner._start_state(experience, ids, experience.segments(ids).start_state)
+    )
 
 
 @pytest.mark.parametrize("epochs", [1, 3])

@@ -18,10 +18,10 @@ from holdfast.config.settings import EnvSection, Settings
 from holdfast.envs import describe, make_world
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.policies import MettaAgent, OwnPolicySettings, Policy, Sampling
-from holdfast.rollout import Episode, EpisodeTracker, first_inputs, step_inputs
+from holdfast.rollout import Episode, EpisodeTracker, first_inputs
 from holdfast.runs.files import as_checkpoint_error
 from holdfast.runs.folder import CHECKPOINTS, CONFIG
-from holdfast.spec import WorldSpec
+from holdfast.spec import WorldSpec, keys
 
 logger = logging.getLogger(__name__)
 MAX_ENVS = 256
@@ -138,7 +138,13 @@ def evaluate(
                 acted = policy.act({key: torch.from_numpy(x)[None] for key, x in inputs.items()}, state)
                 state = acted.state
                 obs, rewards, terminated, truncated, info = world.step(acted.actions[0].numpy())
-                inputs = step_inputs(obs, rewards, terminated, truncated, info)
+                inputs = {
+                    keys.OBS: obs,
+                    keys.REWARDS: rewards,
+                    keys.DONES: terminated,
+                    keys.TRUNCATEDS: truncated,
+                    **info,
+                }
                 for episode in tracker.step(rewards, terminated | truncated, info["valid"]):
                     if counts[episode.slot] < per_slot:
                         finished.append(episode)

@@ -1,6 +1,6 @@
 """World x policy -> experience; owns the state while acting."""
 
-from holdfast.rollout.collector import Collector, Rollout, check_experience_spec, first_inputs, step_inputs
+from holdfast.rollout.collector import Collector, Rollout, check_experience_spec, first_inputs
 from holdfast.rollout.episodes import Episode, EpisodeTracker
 
 __all__ = [
@@ -10,5 +10,4 @@ __all__ = [
     "Rollout",
     "check_experience_spec",
     "first_inputs",
-    "step_inputs",
 ]

@@ -84,14 +84,15 @@ class Collector:
             began = perf_counter()
             if t in experience.state_rows:
                 experience.write_state(t, state)
-            acted = policy.act(experience.inputs(t), state)
+            acted = policy.act(experience.inputs[t], state)
             state = tuple(leaf.detach() for leaf in acted.state)
             experience.write_action(t, acted.actions[0], acted.log_prob[0], acted.values[0])
             actions = acted.actions[0].cpu().numpy()
             acted_at = perf_counter()
             obs, rewards, terminated, truncated, info = self.world.step(actions)
             stepped_at = perf_counter()
-            experience.write_inputs(t + 1, step_inputs(obs, rewards, terminated, truncated, info), info["valid"])
+            flags = {keys.DONES: terminated, keys.TRUNCATEDS: truncated}
+            experience.write_inputs(t + 1, {keys.OBS: obs, keys.REWARDS: rewards, **flags, **info}, info["valid"])
             self.log.add(actions, self.world.buffers.episode)
             if "lost" in info:
                 state = self._drop_lost(t + 1, info["lost"], state)
@@ -102,8 +103,9 @@ class Collector:
             world_s += stepped_at - acted_at
             inference_s += (acted_at - began) + (perf_counter() - stepped_at)
         policy.memory.write(self._slots, state)
-        experience.write_bootstrap(policy.predict_values(experience.inputs(experience.num_rows), state)[0])
-        first_share = float(experience.whole().first.float().mean())
+        experience.write_bootstrap(policy.predict_values(experience.inputs[-1], state)[0])
+        outcomes = experience.outcomes()
+        first_share = float((outcomes["dones"] | outcomes["truncateds"])[:-1].float().mean())
         return Rollout(episodes, world_s, inference_s, first_share, _memory_norm(state))
 
     def _drop_lost(self, t: int, lost: np.ndarray, state: State) -> State:
@@ -118,7 +120,7 @@ class Collector:
         if not truncated.any():
             return
         slots = torch.from_numpy(np.flatnonzero(truncated)).to(self.experience.device)
-        inputs = {key: x[:, slots] for key, x in self.experience.inputs(t).items()}
+        inputs = {key: x[:, slots] for key, x in self.experience.inputs[t].items()}
         for key, final in ((keys.OBS, "final_obs"), (keys.ACTION_MASK, "final_action_mask")):
             if key in inputs:
                 inputs[key] = torch.from_numpy(info[final][truncated]).to(self.experience.device).unsqueeze(0)
@@ -128,23 +130,10 @@ class Collector:
         self.experience.write_final_values(t, values[0], slots)
 
 
-def step_inputs(
-    obs: np.ndarray, rewards: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, info: Mapping[str, Any]
-) -> dict[str, np.ndarray]:
-    """The result of `World.step` under the names of spec.keys, [S, ...] each; overwritten by the next step."""
-    return {
-        keys.OBS: obs,
-        keys.REWARDS: rewards,
-        keys.DONES: terminated,
-        keys.TRUNCATEDS: truncated,
-        **({keys.ACTION_MASK: info[keys.ACTION_MASK]} if keys.ACTION_MASK in info else {}),
-    }
-
-
 def first_inputs(obs: np.ndarray, info: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The result of `World.reset`: every observation opens an episode."""
+    """The result of `World.reset` under the names of spec.keys: every observation opens an episode."""
     nothing = np.zeros(len(obs), np.float32)
-    return step_inputs(obs, nothing, nothing == 0, nothing != 0, info)
+    return {keys.OBS: obs, keys.REWARDS: nothing, keys.DONES: nothing == 0, keys.TRUNCATEDS: nothing != 0, **info}
 
 
 def check_experience_spec(policy: Policy) -> None:

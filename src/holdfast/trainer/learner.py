@@ -17,7 +17,6 @@ from holdfast.errors import HoldfastError
 from holdfast.policies import Policy, shared_name
 from holdfast.ppo import (
     Experience,
-    Losses,
     Segments,
     clip_weights_,
     explained_variance,
@@ -117,7 +116,7 @@ class Learner:
                 self._refresh_start_states(experience)
             for ids, weights in self._minibatches(experience.advantages, progress):
                 batch = experience.segments(ids)
-                start = self._start_state(experience, batch, ids)
+                start = self._start_state(experience, ids, batch.start_state)
                 scored = self.policy.score(batch.inputs, start, batch.actions)
                 losses = ppo_losses(
                     scored.log_prob,
@@ -133,7 +132,10 @@ class Learner:
                     s.value_clip,
                 )
                 if parity is None:
-                    parity, sample = _parity(batch, scored.log_prob, scored.values), batch
+                    value_error = (scored.values.detach() - batch.values).where(batch.valid, 0.0).abs().max()
+                    log_ratio = losses.log_ratio.abs()
+                    parity = Parity(log_ratio, float(log_ratio.max()), float(value_error), batch.first)
+                    sample = batch
                 loss = losses.policy_loss + s.value_coef * losses.value_loss - entropy_coef * losses.entropy
                 if s.l2_init:
                     loss = loss + s.l2_init * l2_to_init_loss(self.params, self.first_values, self.l2_scales)
@@ -144,8 +146,8 @@ class Learner:
                     continue
                 self._skipped_in_a_row = 0
                 if s.advantage == "vtrace":
-                    experience.write_back(ratio, ids, losses.ratio)
-                for name, value in (_loss_figures(losses) | norms).items():
+                    experience.write_back(ratio, ids, losses.log_ratio.exp())
+                for name, value in (losses.metrics() | norms).items():
                     figures[name].append(value)
             epoch_kl = figures["approx_kl"][-self.plan.minibatches :]
             if s.target_kl and epoch_kl and sum(epoch_kl) / len(epoch_kl) > s.target_kl:
@@ -181,16 +183,19 @@ class Learner:
         priorities = segment_priorities(advantages, self.plan.horizon)
         yield from prioritized_minibatches(priorities, per_minibatch, s.prioritized.alpha, beta, self.generator)
 
-    def _start_state(self, experience: Experience, batch: Segments, ids: Tensor) -> State:
+    def _start_state(self, experience: Experience, ids: Tensor, stored: State) -> State:
         """The state each segment is replayed from."""
         if self.settings.start_states == "zeros":
-            return tuple(torch.zeros_like(leaf) for leaf in batch.start_state)
+            return tuple(torch.zeros_like(leaf) for leaf in stored)
         if not self.settings.burn_in:
-            return batch.start_state
-        start = tuple(leaf.clone() for leaf in batch.start_state)
+            return stored
+        start = tuple(leaf.clone() for leaf in stored)
+        actions = self.policy.spec.actions
         for group in experience.burn_in(ids):
-            actions = batch.actions.new_zeros(*group.first.shape, *batch.actions.shape[2:])
-            for leaf, new in zip(start, self._replay(group.inputs, group.start_state, actions), strict=True):
+            any_actions = torch.zeros(*group.first.shape, *actions.shape, dtype=getattr(torch, actions.dtype)).to(
+                ids.device
+            )
+            for leaf, new in zip(start, self._replay(group.inputs, group.start_state, any_actions), strict=True):
                 leaf[:, group.positions] = new
         return start
 
@@ -253,16 +258,3 @@ class Learner:
         self.optimizer.step()
         clip_weights_(self.params, self.weight_limits)
         return {"grad_norm": norm, **{f"grad_norm_{part}": square**0.5 for part, square in by_part.items()}}
-
-
-def _loss_figures(losses: Losses) -> dict[str, float]:
-    names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
-    figures = torch.stack([getattr(losses, name).detach() for name in names]).tolist()
-    return dict(zip(names, figures, strict=True))
-
-
-@torch.no_grad()
-def _parity(batch: Segments, log_prob: Tensor, values: Tensor) -> Parity:
-    log_ratio = (log_prob.detach() - batch.log_prob).abs().where(batch.valid, 0.0)
-    value = (values.detach() - batch.values).abs().where(batch.valid, 0.0)
-    return Parity(log_ratio, float(log_ratio.max()), float(value.max()), batch.first)

@@ -51,7 +51,7 @@ def take_snapshot(progress: Progress, agent: MettaAgent, learner: Learner, colle
         "optimizer": optimizer,
         "memory": {f"leaf_{i}": leaf for i, leaf in enumerate(policy.get_memory())},
         "rng": {"sampling": generator.get_state(), "minibatches": learner.generator.get_state(), **rng},
-        "arrived": {key: x[0] for key, x in experience.inputs(experience.num_rows).items()},
+        "arrived": {key: x[0] for key, x in experience.inputs[experience.num_rows].items()},
         "episodes": collector.episodes.tensors(),
     }
     point = collector.replay_point()
@@ -87,7 +87,7 @@ def restore_snapshot(snapshot: Snapshot, agent: MettaAgent, learner: Learner, co
     policy, generator = agent.policy, agent.policy.sampling.generator
     assert generator is not None
     with as_checkpoint_error("the checkpoint does not fit this run"):
-        _check_arrived(tensors["arrived"], {key: x[0] for key, x in collector.experience.inputs(0).items()})
+        _check_arrived(tensors["arrived"], {key: x[0] for key, x in collector.experience.inputs[0].items()})
         collector.episodes.restore(tensors["episodes"], state.episodes)
         memory = tensors["memory"]
         policy.set_memory(tuple(memory[f"leaf_{i}"] for i in range(len(memory))))
