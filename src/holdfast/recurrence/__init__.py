@@ -1,5 +1,6 @@
 """Recurrent cores over [T, B] with episode resets inside, and the table that keeps their state between calls."""
 
+from holdfast.recurrence.cell_core import CellCore
 from holdfast.recurrence.core import Core, Memoryless, State
 from holdfast.recurrence.make import make_core
 from holdfast.recurrence.memory import Memory
@@ -10,6 +11,7 @@ from holdfast.recurrence.recurrent import GRU, LSTM
 __all__ = [
     "GRU",
     "LSTM",
+    "CellCore",
     "Core",
     "Memory",
     "Memoryless",

@@ -1,0 +1,71 @@
+"""A recurrent core of the user's own, and the names that must not hide it."""
+
+import pytest
+import torch
+from torch import nn
+
+from holdfast.audit import audit
+from holdfast.audit.adapters import ContractPolicy
+from holdfast.errors import SettingsError
+from holdfast.policies import LSTMWrapper
+from holdfast.recurrence import CellCore, masked_loop
+from holdfast.recurrence.recurrent import LSTM
+from support.policies import VECTOR, random_actions, random_arrivals, random_state, score
+
+
+class OwnCore(LSTMWrapper):
+    def __init__(self, spec, cell: nn.Module, num_leaves: int):
+        super().__init__(spec, input_size=6, hidden_size=8, core=CellCore(cell, 6, 8, num_leaves))
+        self.encoder = nn.Linear(spec.obs.shape[0], 6)
+        self.actor = nn.Linear(8, len(spec.actions.names))
+        self.critic = nn.Linear(8, 1)
+
+    def encode_observations(self, observations):
+        return torch.tanh(self.encoder(observations))
+
+    def decode_actions(self, hidden):
+        return self.actor(hidden), self.critic(hidden).squeeze(-1)
+
+
+CELLS = {"lstm": lambda: (nn.LSTMCell(6, 8), 2), "gru": lambda: (nn.GRUCell(6, 8), 1)}
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_core_of_ones_own_trains_every_weight_and_is_sound(name):
+    torch.manual_seed(0)
+    policy = OwnCore(VECTOR, *CELLS[name]())
+    inputs = random_arrivals(VECTOR, 5, 3, seed=0)
+    actions = random_actions(VECTOR, (5, 3), torch.Generator().manual_seed(0))
+    out = score(policy, inputs, random_state(policy, 3, 0), actions)
+    (out["act_log_prob"].sum() + out["values"].sum()).backward()
+    assert all(p.grad is not None and p.grad.any() for p in policy.parameters())
+    report = audit(ContractPolicy(policy, lambda N, generator: torch.randn(N, 3, generator=generator)), quick=True)
+    assert report.sound, report.failures
+
+
+def test_a_cell_computes_what_the_fused_lstm_computes():
+    torch.manual_seed(0)
+    cell = nn.LSTMCell(6, 8)
+    fused = LSTM(6, 8, 1)
+    fused.load_state_dict({f"{name}_l0": tensor for name, tensor in cell.state_dict().items()})
+    first = torch.rand(7, 3) < 0.3
+    x, state = torch.randn(7, 3, 6), (torch.randn(1, 3, 8), torch.randn(1, 3, 8))
+    ours, theirs = CellCore(cell, 6, 8, 2)(x, state, first), masked_loop(fused, x, state, first)
+    torch.testing.assert_close(ours[0], theirs[0])
+    torch.testing.assert_close(ours[1], theirs[1])
+
+
+@pytest.mark.parametrize("name", ["lstm", "memory", "forward", "act"])
+def test_a_module_under_a_name_the_class_uses_is_refused(name):
+    policy = OwnCore(VECTOR, nn.GRUCell(6, 8), 1)
+    with pytest.raises(SettingsError, match=rf"self\.{name}.*{name} hides it"):
+        setattr(policy, name, nn.LSTMCell(6, 8))
+    with pytest.raises(SettingsError, match=r"self\.core = LSTMCell\(\.\.\.\)|Choose another name"):
+        setattr(policy, name, nn.LSTMCell(6, 8))
+
+
+def test_other_names_and_the_core_may_be_assigned():
+    policy = OwnCore(VECTOR, nn.GRUCell(6, 8), 1)
+    policy.second = nn.Linear(2, 2)
+    policy.core = CellCore(nn.LSTMCell(6, 8), 6, 8, 2)
+    assert policy.state_shapes == ((1, 8), (1, 8))
