@@ -19,8 +19,7 @@ _IDENTITY = ("params", "param_names")  # which parameters a group holds; all oth
 def flatten_optimizer(optimizer: Adam) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return (tensors, facts): one `<parameter number>.<name>` per state tensor, and the parameter groups."""
     state = optimizer.state_dict()
-    problem = find_non_json(state["param_groups"])
-    if problem:
+    if problem := find_non_json(state["param_groups"]):
         raise TypeError(f"the optimizer's param_groups{problem}")
     tensors = {}
     for index, entries in state["state"].items():

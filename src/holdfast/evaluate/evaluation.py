@@ -55,8 +55,7 @@ def evaluate_run(
     """
     agent, settings, path = load_agent(run_dir, checkpoint, py_agent)
     env = settings.env if env is None else env
-    new = agent.initialize_to_world(describe(env), learn=False)
-    if new:
+    if new := agent.initialize_to_world(describe(env), learn=False):
         logger.warning("unknown to this policy, ignored: %s", ", ".join(new))
     result = evaluate(agent.policy, env, episodes, seed, greedy, max_steps=max_steps)
     return replace(result, checkpoint=path.name)
@@ -92,11 +91,9 @@ def load_agent(
     found = first_usable(paths, restore)
     if found is None:
         names = ", ".join(path.name for path in list_checkpoints(folder)[-5:]) or "none"
-        raise SettingsError(
-            f"{run_dir} has no checkpoint {checkpoint or ''}".rstrip() + f". Checkpoints there: {names}."
-        )
-    path, agent = found
-    return agent, settings, path
+        wanted = f"checkpoint {checkpoint}" if checkpoint else "checkpoint"
+        raise SettingsError(f"{run_dir} has no {wanted}. Checkpoints there: {names}.")
+    return found[1], settings, found[0]
 
 
 @torch.no_grad()
@@ -122,8 +119,7 @@ def evaluate(
             changes["desync"] = False  # it shortens first episodes, which are the ones played here
         with make_world(env.model_copy(update=changes)) as world:
             per_slot = math.ceil(episodes / world.num_slots)
-            counts = np.zeros(world.num_slots, np.int64)
-            began = np.zeros(world.num_slots, np.int64)  # step at which each slot's episode began
+            counts, began = np.zeros((2, world.num_slots), np.int64)  # episodes of each slot; when its last one began
             tracker = EpisodeTracker(world.num_slots)
             inputs, state = first_inputs(*world.reset(seed=seed)), policy.initial_state(world.num_slots)
             for step in itertools.count():
@@ -151,10 +147,5 @@ def evaluate(
                     counts[episode.slot] += 1
                     began[episode.slot] = step + 1
     returns = [e.episode_return for e in finished]
-    return EvaluationResult(
-        episodes=len(returns),
-        return_mean=float(np.mean(returns)),
-        return_std=float(np.std(returns)),
-        length_mean=float(np.mean([e.length for e in finished])),
-        returns=returns,
-    )
+    mean_length = float(np.mean([e.length for e in finished]))
+    return EvaluationResult(len(returns), float(np.mean(returns)), float(np.std(returns)), mean_length, returns)

@@ -58,16 +58,15 @@ def read_whole(path: Path, size: int | None = None, max_bytes: int | None = None
     """
     try:
         refuse_unless_regular(path)
-        found = os.lstat(path)
-        if size is not None and found.st_size != size:
-            raise CheckpointError(f"{path}: damaged, {found.st_size:,} bytes instead of {size:,}")
-        if max_bytes is not None and found.st_size > max_bytes:
-            raise CheckpointError(f"{path}: too large, {found.st_size:,} bytes; the limit is {max_bytes:,}")
+        size_found = os.lstat(path).st_size
+        if size is not None and size_found != size:
+            raise CheckpointError(f"{path}: damaged, {size_found:,} bytes instead of {size:,}")
+        if max_bytes is not None and size_found > max_bytes:
+            raise CheckpointError(f"{path}: too large, {size_found:,} bytes; the limit is {max_bytes:,}")
         free = psutil.virtual_memory().available
-        if found.st_size > free:
-            raise CheckpointError(
-                f"{path}: needs {found.st_size / 2**20:,.0f} MB of memory, {free / 2**20:,.0f} MB are free"
-            )
+        if size_found > free:
+            needs = f"needs {size_found / 2**20:,.0f} MB of memory"
+            raise CheckpointError(f"{path}: {needs}, {free / 2**20:,.0f} MB are free")
         return path.read_bytes()
     except FileNotFoundError:
         raise CheckpointError(f"{path}: missing") from None
@@ -106,8 +105,7 @@ def parse_json(data: bytes, path: Path) -> Any:
         raise CheckpointError(f"{path}: nested deeper than {MAX_JSON_DEPTH} levels") from None
     except ValueError as error:
         raise CheckpointError(f"{path}: not valid JSON ({one_line(error, 120)})") from None
-    problem = find_non_json(value)
-    if problem:
+    if problem := find_non_json(value):
         raise CheckpointError(f"{path}: {problem}")
     return value
 
@@ -121,8 +119,7 @@ def find_non_json(value: Any, where: str = "", depth: int = 0) -> str | None:
             if isinstance(value, dict) and not isinstance(key, str):
                 return f"{where or 'it'} has the key {key!r}, which is not text"
             inner = f"{where}[{key}]" if not isinstance(key, str) else f"{where}.{key}" if where else key
-            found = find_non_json(item, inner, depth + 1)
-            if found:
+            if found := find_non_json(item, inner, depth + 1):
                 return found
         return None
     if isinstance(value, float) and not math.isfinite(value):

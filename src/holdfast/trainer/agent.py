@@ -38,8 +38,7 @@ def _with_weights_of(source: str, settings: Settings, spec: WorldSpec) -> MettaA
             agent.take(checkpoint.facts["agent"], checkpoint.tensors["policy"])
     except SettingsError as error:
         raise SettingsError(f"policy.weights={source}: {error}") from error
-    new = agent.initialize_to_world(spec, learn=True)
-    if new:
+    if new := agent.initialize_to_world(spec, learn=True):
         logger.info("policy.weights: new in this world, to be learned: %s", ", ".join(new))
     return agent
 
@@ -48,8 +47,7 @@ def _load_weights(source: str, runs_dir: Path) -> Checkpoint:
     """Load a checkpoint by its path, or the newest usable one of a run, by its path or its name below `runs_dir`."""
     for path in (Path(source).expanduser(), runs_dir / source):
         is_checkpoint = (path / "manifest.json").is_file()
-        found = first_usable([path] if is_checkpoint else newest_first(path / CHECKPOINTS), load_checkpoint)
-        if found:
+        if found := first_usable([path] if is_checkpoint else newest_first(path / CHECKPOINTS), load_checkpoint):
             return found[1]
     raise SettingsError(f"policy.weights={source}: no checkpoint there. Name a run, such as runs/first.")
 

@@ -37,10 +37,7 @@ def audit_first(settings: Settings) -> None:
     else:
         failure, num_others = report.failures[0], len(report.failures) - 1
         others = f" (and {num_others} more)" if num_others else ""
-        lines = [
-            f"audit: {agent} fails {failure.check.name}{others}: {failure.evidence}.",
-            failure.check.fix,
-            describe_bugs(report.known_bugs),
-            "`holdfast audit` with the same settings explains more; audit=warn trains the policy anyway.",
-        ]
-        raise SettingsError("\n".join(line for line in lines if line))
+        what = f"audit: {agent} fails {failure.check.name}{others}: {failure.evidence}."
+        next_step = "`holdfast audit` with the same settings explains more; audit=warn trains the policy anyway."
+        lines = (what, failure.check.fix, describe_bugs(report.known_bugs), next_step)
+        raise SettingsError("\n".join(filter(None, lines)))

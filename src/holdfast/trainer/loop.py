@@ -52,19 +52,16 @@ def train(settings: Settings, resumable: Resumable | None) -> TrainResult:
     start = start_or_resume(resumable, settings, spec, plan)
     audit_first(settings)
     check_experience_spec(start.agent.policy)
-    signals, run = StopSignals(), None
+    t, signals, run = settings.trainer, StopSignals(), None
     try:
         with (
             signals.listening(),
             make_world(
-                settings.env,
-                settings.trainer.num_workers,
-                worker_timeout=settings.trainer.worker_timeout,
-                worker_failures=settings.trainer.worker_failures,
+                settings.env, t.num_workers, worker_timeout=t.worker_timeout, worker_failures=t.worker_failures
             ) as world,
-            RunFolder.create(settings)
-            if resumable is None
-            else RunFolder.reopen(resumable.path, settings, start.updates, resumable.metrics_bytes) as run,
+            RunFolder.reopen(resumable.path, settings, start.updates, resumable.metrics_bytes)
+            if resumable
+            else RunFolder.create(settings) as run,
         ):
             summary = _train(settings, plan, start, world, run, signals)
     except Stopped:

@@ -37,20 +37,22 @@ TABLE = (  # rows of (label, metric, format); columns: episodes and memory; loss
 
 def make_progress_view(
     kind: Literal["auto", "bars", "lines", "off"], title: str, total_steps: int, stream: TextIO | None = None
-) -> ProgressView:
+) -> Lines:
     """A view on `stream`, by default standard output. auto: bars in a terminal, lines elsewhere."""
     stream = stream or sys.stdout
     if kind == "off" or stream is None:  # Python has no stdout if it was closed before the start
-        return ProgressView(title, total_steps, Console(quiet=True))
+        return Lines(title, total_steps, Console(quiet=True))
     console = Console(file=cast(TextIO, _SafeStream(stream)), highlight=False)
     is_terminal = not stream.closed and stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown", "")
-    can_draw = (getattr(stream, "encoding", None) or "").lower().startswith("utf")
-    view = Bars if can_draw and (kind == "bars" or (kind == "auto" and is_terminal)) else Lines
-    return view(title, total_steps, console)
+    bars = console.encoding.startswith("utf") and (kind == "bars" or (kind == "auto" and is_terminal))
+    return (Bars if bars else Lines)(title, total_steps, console)
 
 
-class ProgressView:
-    """`with make_progress_view(...) as view:`, then `view.update(metrics)` after every update. This one shows nothing."""
+class Lines:
+    """`with make_progress_view(...) as view:`, then `view.update(metrics)` after every update.
+
+    Prints a plain line from time to time, always for the first and the last update. No control codes.
+    """
 
     def __init__(self, title: str, total_steps: int, console: Console):
         self.title, self.console = title, console
@@ -77,17 +79,25 @@ class ProgressView:
         self._shown, self._shown_at, self._shown_steps = self.metrics, monotonic(), self.task.completed
         self._draw()
 
-    def _is_due(self, waited_s: float) -> bool:
-        return False
-
-    def _draw(self) -> None: ...
-
     def __enter__(self) -> Self:
+        self.console.out(self.title)
         return self
 
     def __exit__(self, *error: object) -> None:
         if self._shown is not self.metrics:
             self._show()
+
+    def _is_due(self, waited_s: float) -> bool:
+        moved = (self.task.completed - self._shown_steps) / (self.task.total or 1)
+        return waited_s >= MAX_SILENCE_S or (waited_s >= LINE_S and moved >= LINE_SHARE)
+
+    def _draw(self) -> None:
+        total, (elapsed, left) = f"{self.task.total:,.0f}", self._times()
+        steps = f"{self.task.completed:>{len(total)},.0f} / {total}  {self.task.percentage:>3.0f}%"
+        episodes = f"return {self._text('episode_return', ',.3f')}  length {self._text('episode_length', ',.1f')}"
+        policy = f"entropy {self._text('entropy', ',.2f')}  parity {self._text('parity', '.1g')}"
+        time = f"{elapsed} in total" if self.task.finished else f"{left} left"
+        self.console.out(steps, f"{self._text('sps', ',.0f')} steps/s", episodes, policy, time, sep="  ")
 
     def _text(self, key: str, spec: str) -> str:
         """A metric in this format, or "-" if it is not known, in at most 9 characters."""
@@ -103,27 +113,7 @@ class ProgressView:
         return duration(self.metrics.get("wall_s")), duration(left)
 
 
-class Lines(ProgressView):
-    """A plain line from time to time, always for the first and the last update. No control codes."""
-
-    def __enter__(self) -> Self:
-        self.console.out(self.title)
-        return self
-
-    def _is_due(self, waited_s: float) -> bool:
-        moved = (self.task.completed - self._shown_steps) / (self.task.total or 1)
-        return waited_s >= MAX_SILENCE_S or (waited_s >= LINE_S and moved >= LINE_SHARE)
-
-    def _draw(self) -> None:
-        total, (elapsed, left) = f"{self.task.total:,.0f}", self._times()
-        steps = f"{self.task.completed:>{len(total)},.0f} / {total}  {self.task.percentage:>3.0f}%"
-        episodes = f"return {self._text('episode_return', ',.3f')}  length {self._text('episode_length', ',.1f')}"
-        policy = f"entropy {self._text('entropy', ',.2f')}  parity {self._text('parity', '.1g')}"
-        time = f"{elapsed} in total" if self.task.finished else f"{left} left"
-        self.console.out(steps, f"{self._text('sps', ',.0f')} steps/s", episodes, policy, time, sep="  ")
-
-
-class Bars(ProgressView):
+class Bars(Lines):
     """A panel redrawn in place. Without a terminal, only its last state is printed."""
 
     def __enter__(self) -> Self:
@@ -132,43 +122,42 @@ class Bars(ProgressView):
         self._live.start(refresh=True)
         return self
 
-    def _is_due(self, waited_s: float) -> bool:
-        return waited_s >= REDRAW_S
-
-    def _draw(self) -> None:
-        self._live.refresh()
-
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
         self._live.stop()
         if not self.console.is_terminal:
             self.console.line()  # which rich adds only in a terminal
 
+    def _is_due(self, waited_s: float) -> bool:
+        return waited_s >= REDRAW_S
+
+    def _draw(self) -> None:
+        self._live.refresh()
+
     def _panel(self) -> Panel:
         width = min(self.console.width, MAX_WIDTH)
         elapsed, left = self._times()
-        speed = [
-            Text.assemble(f"{self.task.completed:,.0f}", (f" / {self.task.total:,.0f} steps", "dim")),
-            Text.assemble((self._text("sps", ",.0f"), "bold"), (" steps/s", "dim")),
-            Text.assemble(("elapsed ", "dim"), elapsed, ("  left ", "dim"), left),
-        ]
-        value = Text.assemble(("return ", "dim"), (f"{self._text('episode_return', ',.3f'):>9}  ", "bold green"))
-        value.append(sparkline([*self._returns.values()], width - 4 - len(value)), "green")
-        healthy = self.metrics.get("parity", 0.0) <= HEALTHY_PARITY
-        styles = {"parity": "green" if healthy else "bold red"}
-        metrics = [
-            Text.assemble((f"{label:<13} ", "dim"), (f"{self._text(key, spec):>8}", styles.get(key, "")))
+        steps = f"{self.task.completed:,.0f} [dim]/ {self.task.total:,.0f} steps[/]"
+        speed = f"[bold]{self._text('sps', ',.0f')}[/] [dim]steps/s[/]"
+        time = f"[dim]elapsed[/] {elapsed}  [dim]left[/] {left}"
+        sparks = sparkline([*self._returns.values()], width - 22)
+        value = f"[dim]return[/] [bold green]{self._text('episode_return', ',.3f'):>9}[/]  [green]{sparks}[/]"
+        styles = {"parity": "green" if self.metrics.get("parity", 0.0) <= HEALTHY_PARITY else "bold red"}
+        table = [
+            f"[dim]{label:<13}[/] [{styles.get(key, 'default')}]{self._text(key, spec):>8}[/]"
             for column in zip(*TABLE, strict=True)
             for label, key, spec in column
         ]
-        time = Text("time  ", "dim")
-        for part, style in (("world", "blue"), ("inference", "magenta"), ("learning", "cyan")):
-            time.append(part, f"not dim {style}").append(f" {self._text(f'share_{part}', '.0%'):<6}")
-        bar = self._progress.make_tasks_table([self.task])
-        table = Columns(metrics, expand=True, column_first=True)
-        rows = Group(bar, Columns(speed, padding=(0, 3)), "", value, "", table, "", time)
-        title = Text(self.title, "bold")
-        return Panel(rows, title=title, title_align="left", border_style="bright_black", width=width)
+        colors = {"world": "blue", "inference": "magenta", "learning": "cyan"}
+        shares = [f"[{color}]{part}[/] {self._text(f'share_{part}', '.0%'):<6}" for part, color in colors.items()]
+        rows = Group(
+            self._progress.make_tasks_table([self.task]),
+            Columns([steps, speed, time], padding=(0, 3)),
+            f"\n{value}\n",
+            Columns(table, expand=True, column_first=True),
+            f"\n[dim]time[/]  {''.join(shares)}",
+        )
+        return Panel(rows, title=Text(self.title, "bold"), title_align="left", border_style="bright_black", width=width)
 
 
 class _SafeStream:

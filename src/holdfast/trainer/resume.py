@@ -89,8 +89,7 @@ def _start(agent: MettaAgent, settings: Settings, plan: BatchPlan) -> Start:
     torch.set_num_threads(settings.trainer.threads or choose_num_threads(policy, plan))
     skipped: list[SkippedStep] = []
     generator = torch.Generator().manual_seed(settings.seed)
-    learner = Learner(policy, settings.trainer, plan, generator, on_skipped=lambda *step: skipped.append(step))
-    return Start(agent, learner, skipped)
+    return Start(agent, Learner(policy, settings.trainer, plan, generator, lambda *step: skipped.append(step)), skipped)
 
 
 def begin(start: Start, settings: Settings, updates: int, collector: Collector) -> Progress:
@@ -111,8 +110,9 @@ def begin(start: Start, settings: Settings, updates: int, collector: Collector) 
         logger.info("run=%s: already finished at %s; raise trainer.total_timesteps to continue.", name, steps)
         return progress
     if start.other_versions:
-        saved_with = f"run={name}: saved with {start.other_versions}"
-        logger.warning("%s: from here on, results may differ in their last digits.", saved_with)
+        logger.warning(
+            "run=%s: saved with %s: results may now differ in their last digits.", name, start.other_versions
+        )
     if lost:
         logger.warning("%s.\nrun=%s: resuming after %s with new episodes, so not exactly.", lost, name, steps)
     else:

@@ -54,13 +54,9 @@ def take_snapshot(progress: Progress, agent: MettaAgent, learner: Learner, colle
         "arrived": {key: x[0] for key, x in experience.inputs[experience.num_rows].items()},
         "episodes": collector.episodes.tensors(),
     }
-    point = collector.replay_point()
-    if point is not None:
-        tensors["world"] = {
-            "episodes": torch.from_numpy(point.episodes),
-            "lengths": torch.from_numpy(point.lengths),
-            "actions": torch.from_numpy(point.actions),
-        }
+    if point := collector.replay_point():
+        names = ("episodes", "lengths", "actions")
+        tensors["world"] = {name: torch.from_numpy(getattr(point, name)) for name in names}
     copies = {group: {name: x.detach().clone() for name, x in members.items()} for group, members in tensors.items()}
     if learner.first_values:
         copies["first"] = dict(learner.first_values)  # they never change
@@ -117,9 +113,8 @@ def _replay_worlds(snapshot: Snapshot, collector: Collector) -> str | None:
         raise
     except HoldfastError as error:  # the episodes came out differently, or the world refuses the saved actions
         if collector.world.closed:
-            raise HoldfastError(
-                f"{error}\nWith trainer.num_workers=0 the run can be resumed with new episodes."
-            ) from error
+            advice = "With trainer.num_workers=0 the run can be resumed with new episodes."
+            raise HoldfastError(f"{error}\n{advice}") from error
         # another seed, because the episodes of the old one have been learned from already
         collector.start(episode_seed(state.world_seed, state.update, state.world_steps))
         collector.episodes.forget_running()
