@@ -39,12 +39,10 @@ def best_first(folder: Path) -> list[Path]:
     returns: dict[Path, float] = {}
     for path in newest_first(folder):
         try:
-            value = return_of(read_facts(path))
+            if (value := return_of(read_facts(path))) is not None:
+                returns[path] = value
         except CheckpointError as error:
             logger.warning("%s; this checkpoint is skipped", error)
-            continue
-        if value is not None:
-            returns[path] = value
     return sorted(returns, key=returns.__getitem__, reverse=True)
 
 

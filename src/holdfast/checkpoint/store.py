@@ -71,9 +71,8 @@ def save_checkpoint(
     """Write folder/name and return it. The name appears only once everything is synced to disk."""
     if not NAME.fullmatch(name):
         raise ValueError(f"invalid checkpoint name: {name!r}")
-    for group in tensors:
-        if not _GROUP.fullmatch(group):
-            raise ValueError(f"invalid name of a tensor group: {group!r}")
+    if invalid := [group for group in tensors if not _GROUP.fullmatch(group)]:
+        raise ValueError(f"invalid name of a tensor group: {invalid[0]!r}")
     target = folder / name
     if problem := find_non_json(dict(facts)):
         raise CheckpointError(f"{target / FACTS}: not written: {problem}")
@@ -85,7 +84,8 @@ def save_checkpoint(
     partial = folder / f".{name}.partial"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if target.exists() and not _is_empty(target):
+        empty = target.is_dir() and not target.is_symlink() and not any(target.iterdir())
+        if target.exists() and not empty:  # a rename may replace an empty folder
             raise CheckpointError(f"{target}: not written: a checkpoint with this name exists")
         remove_leftovers(folder)
         partial.mkdir()
@@ -111,26 +111,27 @@ def remove_leftovers(folder: Path) -> None:
 def load_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint; every file is verified against its SHA-256 before it is parsed."""
     manifest = _read_manifest(path)
-    tensors: dict[str, dict[str, Tensor]] = {}
-    facts: dict[str, Any] = {}
-    for name in manifest["files"]:
-        data = _read_listed(path, name, manifest)
-        if name == FACTS:
-            facts = _read_mapping(data, path / name)
-        else:
-            tensors[name.removesuffix(".safetensors")] = _parse_tensors(data, path / name)
-    return Checkpoint(tensors, facts, manifest)
+    tensors = {
+        name.removesuffix(".safetensors"): _parse_tensors(_read_listed(path, name, manifest), path / name)
+        for name in manifest["files"]
+        if name != FACTS
+    }
+    return Checkpoint(tensors, _read_facts(path, manifest), manifest)
 
 
 def read_facts(path: Path) -> dict[str, Any]:
     """Read and verify the facts alone."""
-    return _read_mapping(_read_listed(path, FACTS, _read_manifest(path)), path / FACTS)
+    return _read_facts(path, _read_manifest(path))
+
+
+def _read_facts(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    return _read_mapping(_read_listed(path, FACTS, manifest), path / FACTS)
 
 
 def remove_checkpoint(path: Path) -> None:
     """Delete a checkpoint. It is renamed first, so that a crash never leaves a part of it under its name."""
+    gone = path.with_name(f".{path.name}.removed")
     try:
-        gone = path.with_name(f".{path.name}.removed")
         os.rename(path, gone)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be removed: {reason_of(error)}") from error
@@ -156,8 +157,7 @@ def _copy(target: Path, group: str, members: Mapping[str, Tensor]) -> dict[str, 
     copies = {}
     for key, tensor in members.items():
         copies[key] = tensor.detach().to("cpu").clone(memory_format=torch.contiguous_format)
-        if _has_nan(copies[key]):
-            raise CheckpointError(f"{target}: not written: {group} {key} holds NaN")
+        _refuse_nan(copies[key], f"{target}: not written: {group} {key}")
     return copies
 
 
@@ -229,13 +229,13 @@ def _parse_tensors(data: bytes, file: Path) -> dict[str, Tensor]:
     except Exception as error:  # a hostile header can make the parser raise anything
         raise CheckpointError(f"{file}: not safetensors ({one_line(error, 120)})") from error
     for key, tensor in tensors.items():
-        if _has_nan(tensor):
-            raise CheckpointError(f"{file}: {key!r} holds NaN")
+        _refuse_nan(tensor, f"{file}: {key!r}")
     return tensors
 
 
-def _has_nan(tensor: Tensor) -> bool:
-    return tensor.is_floating_point() and bool(tensor.isnan().any())
+def _refuse_nan(tensor: Tensor, what: str) -> None:
+    if tensor.is_floating_point() and tensor.isnan().any():
+        raise CheckpointError(f"{what} holds NaN")
 
 
 def _seal(manifest: dict[str, Any]) -> bytes:
@@ -246,8 +246,3 @@ def _seal(manifest: dict[str, Any]) -> bytes:
 def is_tensor_file(name: str) -> bool:
     group, dot, kind = name.partition(".")
     return dot + kind == ".safetensors" and bool(_GROUP.fullmatch(group))
-
-
-def _is_empty(path: Path) -> bool:
-    """Whether this is an empty folder, which a rename may replace."""
-    return path.is_dir() and not path.is_symlink() and not any(path.iterdir())

@@ -95,10 +95,7 @@ def _closing_lines(run: Path, summary: dict[str, Any], agent: str) -> str:
     """The result, where it is, and what to do next."""
     mean = summary["episode_return_mean"]
     result = "no episode ended" if mean is None else f"mean return of the last 100 episodes {mean:.3f}"
-    try:
-        shown = run.relative_to(Path.cwd())
-    except ValueError:
-        shown = run
+    shown = run.relative_to(Path.cwd()) if run.is_relative_to(Path.cwd()) else run
     here = Path(sys.executable).with_name("holdfast")  # after `make train` it is not on PATH
     command = os.path.relpath(here) if shutil.which("holdfast") is None and here.exists() else "holdfast"
     own = agent.removeprefix("py_agent=")

@@ -21,16 +21,13 @@ def error_as_json(message: str) -> str:
     return json.dumps({"error": message}, indent=2)
 
 
-class StderrHandler(logging.Handler):
+class StderrHandler(logging.StreamHandler):
     """Print log messages to the current sys.stderr, which the progress bars replace while they are shown."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if sys.stderr is None:  # closed before Python started; print would use stdout
-            return
-        try:
-            print(self.format(record), file=sys.stderr, flush=True)
-        except Exception:  # a message that cannot be printed must not end the program
-            self.handleError(record)
+        self.stream = sys.stderr
+        if self.stream is not None:  # None if it was closed before Python started
+            super().emit(record)
 
 
 @contextmanager

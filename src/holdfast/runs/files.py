@@ -41,9 +41,7 @@ def replace_durably(path: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync a folder's entries to disk; not needed on systems that cannot open a folder."""
-    if os.name != "posix":
-        return
+    """Sync a folder's entries to disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

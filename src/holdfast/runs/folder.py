@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import itertools
 import json
-import math
 import os
 import re
 import time
@@ -14,6 +13,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+
+import pydantic_core
 
 from holdfast.config import Settings, settings_to_yaml
 from holdfast.errors import HoldfastError, SettingsError
@@ -81,7 +82,7 @@ class RunFolder:
 
     def log_metrics(self, row: Mapping[str, Any]) -> None:
         """Append one line, whole or not at all. A line that could not be written is written before the next one."""
-        self._unwritten.append((json.dumps(_plain(row), allow_nan=False) + "\n").encode())
+        self._unwritten.append(_to_json(row))
         self._write_lines()
 
     def _write_lines(self) -> None:
@@ -123,12 +124,10 @@ class RunFolder:
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json atomically."""
-        file = self.path / SUMMARY
-        text = json.dumps(_plain(summary), allow_nan=False, indent=2) + "\n"
         try:
-            replace_durably(file, text.encode())
+            replace_durably(self.path / SUMMARY, _to_json(summary, indent=2))
         except OSError as error:
-            raise write_error(file, error) from error
+            raise write_error(self.path / SUMMARY, error) from error
 
     def close(self) -> None:
         self._metrics.close()
@@ -211,30 +210,19 @@ def _as_settings_error(settings: Settings) -> Iterator[None]:
 
 def _make_folder(settings: Settings) -> Path:
     runs = runs_folder(settings)
+    (runs / settings.run).mkdir(parents=True, exist_ok=True)
     if settings.run:
-        path = runs / settings.run
-        path.mkdir(parents=True, exist_ok=True)
-        return path
-    runs.mkdir(parents=True, exist_ok=True)
+        return runs / settings.run
     world = re.sub(r"[^A-Za-z0-9._-]+", "-", settings.env.name)[:100].strip(".-")
     stem = f"{world}-{settings.policy.agent_name}-s{settings.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
-    path = runs / stem
-    for number in itertools.count(2):
+    names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
+    while True:
         with suppress(FileExistsError):
+            path = runs / next(names)
             path.mkdir()
-            break
-        path = runs / f"{stem}-{number}"
-    return path
+            return path
 
 
-def _plain(value: Any) -> Any:
-    """Convert to JSON values: NumPy and PyTorch numbers to Python numbers, NaN and infinities to null."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if not isinstance(value, bool | int | float | str) and hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+def _to_json(row: Mapping[str, Any], indent: int | None = None) -> bytes:
+    """A line of JSON: NumPy and PyTorch numbers as numbers, NaN and infinities as null."""
+    return pydantic_core.to_json(dict(row), indent=indent, inf_nan_mode="null", fallback=lambda x: x.item()) + b"\n"

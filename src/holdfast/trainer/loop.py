@@ -20,19 +20,18 @@ from holdfast.ppo import Experience
 from holdfast.rollout import Collector, Rollout, check_experience_spec
 from holdfast.runs import Resumable, RunFolder, read_metrics
 from holdfast.spec import keys
+from holdfast.trainer.diagnostics import describe_update, weight_metrics
 from holdfast.trainer.first_audit import audit_first
 from holdfast.trainer.learner import Update
 from holdfast.trainer.process import prepare_process
 from holdfast.trainer.progress import make_progress_view
 from holdfast.trainer.resume import Start, begin, start_or_resume
 from holdfast.trainer.saver import Saver
-from holdfast.trainer.shapes import describe_update
 from holdfast.trainer.signals import Stopped, StopSignals
 from holdfast.trainer.sinks import check_sinks, make_sinks
 from holdfast.trainer.snapshot import take_snapshot
 from holdfast.trainer.state import Progress
 from holdfast.trainer.watch import Watch
-from holdfast.trainer.weight_metrics import weight_metrics
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +51,7 @@ def train(settings: Settings, resumable: Resumable | None) -> TrainResult:
     start = start_or_resume(resumable, settings, spec, plan)
     audit_first(settings)
     check_experience_spec(start.agent.policy)
+    saved = start.saved.state.update if start.saved else 0
     t, signals, run = settings.trainer, StopSignals(), None
     try:
         with (
@@ -59,7 +59,7 @@ def train(settings: Settings, resumable: Resumable | None) -> TrainResult:
             make_world(
                 settings.env, t.num_workers, worker_timeout=t.worker_timeout, worker_failures=t.worker_failures
             ) as world,
-            RunFolder.reopen(resumable.path, settings, start.updates, resumable.metrics_bytes)
+            RunFolder.reopen(resumable.path, settings, saved, resumable.metrics_bytes)
             if resumable
             else RunFolder.create(settings) as run,
         ):

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from time import monotonic
-from typing import Any, Literal, Self, SupportsFloat, TextIO, cast
+from typing import Any, Self, SupportsFloat, TextIO, cast
 
 from rich.columns import Columns
 from rich.console import Console, Group
@@ -35,10 +35,8 @@ TABLE = (  # rows of (label, metric, format); columns: episodes and memory; loss
 )
 
 
-def make_progress_view(
-    kind: Literal["auto", "bars", "lines", "off"], title: str, total_steps: int, stream: TextIO | None = None
-) -> Lines:
-    """A view on `stream`, by default standard output. auto: bars in a terminal, lines elsewhere."""
+def make_progress_view(kind: str, title: str, total_steps: int, stream: TextIO | None = None) -> Lines:
+    """A view on `stream`, by default standard output. kind: bars, lines, off, or auto (bars in a terminal)."""
     stream = stream or sys.stdout
     if kind == "off" or stream is None:  # Python has no stdout if it was closed before the start
         return Lines(title, total_steps, Console(quiet=True))

@@ -40,11 +40,6 @@ class Start:
     saved: Snapshot | None = None
     other_versions: str = ""  # "torch 2.12 (now 2.13)" where results may differ from those of the saved run
 
-    @property
-    def updates(self) -> int:
-        """How many updates are done."""
-        return self.saved.state.update if self.saved else 0
-
 
 def start_or_resume(resumable: Resumable | None, settings: Settings, spec: WorldSpec, plan: BatchPlan) -> Start:
     """Build agent and learner, from the newest checkpoint that fits if there is one. Writes nothing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ class Saver:
     def dump_skipped(self, update: int, skipped: list[SkippedStep]) -> None:
         """Report skipped gradient steps, write their minibatches into the run folder, and clear the list."""
         for number, (loss, tensors) in enumerate(skipped):
-            file = self.run.path / SKIPPED / f"{checkpoint_name(update)}-{number}.safetensors"
+            file = self.run.path / SKIPPED / f"{update:08d}-{number}.safetensors"
             try:
                 file.parent.mkdir(exist_ok=True)
                 data = safetensors.torch.save({name: x.detach().cpu().contiguous() for name, x in tensors.items()})
@@ -105,8 +106,8 @@ class Saver:
         while self._refused:
             moved = move_checkpoint(self._refused[-1], self.run.path / REFUSED)
             logger.warning("%s: moved to %s", self._refused.pop(), moved)
-        facts, update = snapshot.state.to_json(), snapshot.state.update
-        path = save_checkpoint(self.run.checkpoints, checkpoint_name(update), snapshot.tensors, facts)
+        facts, update = asdict(snapshot.state), snapshot.state.update
+        path = save_checkpoint(self.run.checkpoints, f"{update:08d}", snapshot.tensors, facts)
         self.pending, self.run.saved = None, update
         self._returns[path.name] = snapshot.state.episode_return
         for name in superfluous(self._returns, self.settings.trainer.keep):
@@ -115,10 +116,6 @@ class Saver:
             except CheckpointError as error:
                 logger.warning("%s; it only takes up space", error)
             del self._returns[name]
-
-
-def checkpoint_name(update: int) -> str:
-    return f"{update:08d}"
 
 
 def saved_updates(folder: Path) -> list[Path]:

@@ -83,7 +83,11 @@ def restore_snapshot(snapshot: Snapshot, agent: MettaAgent, learner: Learner, co
     policy, generator = agent.policy, agent.policy.sampling.generator
     assert generator is not None
     with as_checkpoint_error("the checkpoint does not fit this run"):
-        _check_arrived(tensors["arrived"], {key: x[0] for key, x in collector.experience.inputs[0].items()})
+        arrived = {key: x.shape for key, x in tensors["arrived"].items()}
+        expected = {key: x.shape[1:] for key, x in collector.experience.inputs[0].items()}
+        if arrived != expected:  # copying a wrong shape would broadcast it
+            odd = next(key for key in {**arrived, **expected} if arrived.get(key) != expected.get(key))
+            raise CheckpointError(f"the checkpoint does not fit this run (arrived: {odd[:80]!r})")
         collector.episodes.restore(tensors["episodes"], state.episodes)
         memory = tensors["memory"]
         policy.set_memory(tuple(memory[f"leaf_{i}"] for i in range(len(memory))))
@@ -92,13 +96,6 @@ def restore_snapshot(snapshot: Snapshot, agent: MettaAgent, learner: Learner, co
         learner.generator.set_state(tensors["rng"]["minibatches"])
         _set_random_states(tensors["rng"], state.rng)
     return reason
-
-
-def _check_arrived(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
-    """Check names and shapes of the last observation: copying a wrong shape would broadcast it."""
-    odd = [key for key in {**saved, **own} if key not in saved or key not in own or saved[key].shape != own[key].shape]
-    if odd:
-        raise CheckpointError(f"the checkpoint does not fit this run (arrived: {odd[0][:80]!r})")
 
 
 def _replay_worlds(snapshot: Snapshot, collector: Collector) -> str | None:

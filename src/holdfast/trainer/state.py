@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -32,14 +32,8 @@ class Progress:
         """The progress after one more update."""
         # JSON has no infinity; NaN is at least as bad as the largest number
         parity = max_log_ratio if math.isfinite(max_log_ratio) else sys.float_info.max
-        return replace(
-            self,
-            update=metrics["update"],
-            agent_steps=metrics["agent_steps"],
-            wall_s=metrics["wall_s"],
-            worst_parity=max(self.worst_parity, parity),
-            episode_return=metrics["episode_return"],
-        )
+        now = {name: metrics[name] for name in ("update", "agent_steps", "wall_s", "episode_return")}
+        return replace(self, **now, worst_parity=max(self.worst_parity, parity))
 
 
 @dataclass(frozen=True)
@@ -66,9 +60,6 @@ class RunState(Progress):
     @property
     def progress(self) -> Progress:
         return Progress(**{name: getattr(self, name) for name in Progress.__dataclass_fields__})
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> RunState:

@@ -12,6 +12,7 @@ from holdfast.trainer.learner import Parity
 PARITY_BREACH = 1e-3  # four orders above rounding, so only a bug reaches it
 ENTROPY_LEFT = 0.01  # share of the first entropy below which a policy hardly explores
 EPISODES = 100  # the mean return is taken over this many episodes
+LASTING = 10  # updates in a row with a low return, which are a collapse
 MAX_NAMES = 4  # of parameters in a warning
 
 Metrics = Mapping[str, float | None]
@@ -71,7 +72,7 @@ class Watch:
                 f"ENTROPY COLLAPSED from {first:.2g} to {entropy:.2g}, and the return has not risen: the policy has "
                 "stopped exploring. Try a larger trainer.entropy_coef or a smaller trainer.lr."
             )
-        if returns.collapsed and self._once(f"collapse from {returns.best}"):
+        if returns.num_low >= LASTING and self._once(f"collapse from {returns.best}"):
             kept = "; the best checkpoint is kept (trainer.keep.best)" if self.settings.trainer.keep.best else ""
             texts.append(
                 f"RETURN COLLAPSED from {returns.best:.4g} at update {returns.best_update} to {returns.now:.4g}. "
@@ -101,14 +102,12 @@ class Watch:
 class Returns:
     """How far the mean return has risen, and fallen again. Its change per update tells what is noise."""
 
-    LASTING = 10  # updates in a row
-
     def __init__(self) -> None:
         self.first: float | None = None
         self.best = self.now = 0.0
         self.best_update = 0
         self._noise = 0.0  # mean change per update
-        self._low = 0  # updates in a row
+        self.num_low = 0  # updates in a row
 
     def add(self, metrics: Metrics) -> None:
         value = metrics.get("episode_return")
@@ -120,16 +119,12 @@ class Returns:
         self.now = value
         if value > self.best:
             self.best, self.best_update = value, int(metrics.get("update") or 0)
-        self._low = self._low + 1 if self.learned and value < self.best - (self.best - self.first) / 2 else 0
+        self.num_low = self.num_low + 1 if self.learned and value < self.best - (self.best - self.first) / 2 else 0
 
     @property
     def learned(self) -> bool:
         """Whether the return has risen by more than noise."""
         return self.first is not None and self.best - self.first > 10 * self._noise
-
-    @property
-    def collapsed(self) -> bool:
-        return self._low >= self.LASTING
 
 
 def explain_parity(parity: Parity, settings: Settings) -> str:

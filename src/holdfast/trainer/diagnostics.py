@@ -1,10 +1,12 @@
-"""debug.shapes: list every tensor of one update with its shape, dtype and mean size."""
+"""Diagnostics: the tensors of one update (debug.shapes), and metrics of the weights."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.policies import Policy
+import torch
+
+from holdfast.policies import Policy, shared_name
 from holdfast.ppo import Experience
 from holdfast.trainer.learner import Update
 
@@ -26,3 +28,23 @@ def describe_update(policy: Policy, experience: Experience, update: Update) -> I
         yield f"  {name}: {list(x.shape)} {str(x.dtype).removeprefix('torch.')}{size}"
     yield f"  episode starts inside the minibatch: {int(sample.first[1:].sum())}"
     yield f"  parity: |log-ratio| {update.parity.max_log_ratio:.2g}, |value| {update.parity.max_value:.2g}"
+
+
+@torch.no_grad()
+def weight_metrics(policy: Policy) -> dict[str, float]:
+    """Norm, largest entry and effective rank of every weight matrix, under the name both families share.
+
+    The effective rank is the number of singular values that make up 99% of their sum. If it falls while returns stay
+    flat, the network has stopped using its width.
+    """
+    found: dict[str, float] = {}
+    for name, weight in policy.named_parameters():
+        if weight.dim() < 2:
+            continue
+        sizes = torch.linalg.svdvals(weight.flatten(1).float())
+        share = sizes.cumsum(0) / sizes.sum().clamp(min=1e-30)
+        key = f"weights/{shared_name(name)}"
+        found[f"{key}/norm"] = float(weight.norm())
+        found[f"{key}/largest"] = float(weight.abs().max())
+        found[f"{key}/effective_rank"] = int((share < 0.99).sum()) + 1
+    return found
