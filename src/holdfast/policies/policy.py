@@ -34,7 +34,7 @@ class Policy(nn.Module):
     _unlearned: Tensor | None
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """A class with a `forward` of its own acts, scores and predicts values through it."""
+        """Let `act`, `score` and `predict_values` of a class with a custom `forward` run through it."""
         super().__init_subclass__(**options)
         if "forward" in vars(cls):
             for name in {"act", "score", "predict_values"} - vars(cls).keys():
@@ -55,10 +55,7 @@ class Policy(nn.Module):
         """Refuse modules and parameters under a name the class already uses: Python would never find them."""
         if isinstance(value, nn.Module | nn.Parameter) and hasattr(type(self), name):
             owner = next(kind for kind in type(self).__mro__ if name in vars(kind))
-            own_core = (
-                f" For a recurrent core of your own, write self.core = {type(value).__name__}(...) "
-                "(docs/policies.md, 'Your own core')."
-            )
+            own_core = f" For a custom recurrent core, write self.core = {type(value).__name__}(...) (docs/policies.md, 'Your own core')."
             raise SettingsError(
                 f"{type(self).__name__} assigns a {type(value).__name__} to self.{name}, but {owner.__name__}.{name} hides it: "
                 f"it would never be used or trained. Choose another name.{own_core if name == 'lstm' else ''}"
@@ -136,9 +133,10 @@ class Policy(nn.Module):
     # --------------------------------------------------------------------------------- the TensorDict interface
 
     def __call__(self, td: TensorDictBase, state: State | None = None, action: Tensor | None = None) -> Any:
-        """Every call passes here, so that a `forward` of your own follows the same rules as the default one.
+        """Prepare the TensorDict for `forward`, whether it is the default one or a custom one.
 
-        state: start from it and leave memory alone. action: score it; without a state, start from a blank one.
+        state: if given, start from it, and neither read nor write the memory. action: if given, score it instead of sampling; if
+        no state is given either, start from zeros.
         """
         if state is None and action is not None and keys.START_STATE + "0" not in td:
             state = self.initial_state(td.batch_size[0])
@@ -162,9 +160,9 @@ class Policy(nn.Module):
         return api.forward(self, td, action, partial(Policy.act, self), partial(Policy.score, self))
 
     def only_legal(self, td: TensorDictBase, params: Tensor) -> Tensor:
-        """For a `forward` of your own: give illegal actions probability 0. params [..., P] with td's axes, or flattened.
+        """Give illegal actions probability 0, in a custom `forward`. params [..., P] have td's axes, or are flattened.
 
-        Also masks actions the policy has not learned, when it is evaluated in another world.
+        Actions that the policy was not trained on, because it is evaluated in another world, are masked as well.
         """
         self._mask_was_used = True
         if self._unlearned is not None:
@@ -260,7 +258,9 @@ class Policy(nn.Module):
         names = action_names(spec.actions)
         unlearned = torch.tensor([name not in vocabulary.actions for name in names], dtype=torch.bool)
         if len(names) and unlearned.all():
-            raise SettingsError(f"this policy knows none of the actions of {spec.name}: {', '.join(names[:5])}.")
+            raise SettingsError(
+                f"the policy was trained on other actions: it has none of those of {spec.name} ({', '.join(names[:5])})."
+            )
         parts = [module for module in self.modules() if isinstance(module, Adaptive)]
         try:
             for part in parts:

@@ -1,7 +1,7 @@
 """The TensorDict interface `policy(td, state=None, action=None)`, over `Policy.act` and `Policy.score`.
 
-`forward` is the default implementation: axes, state, memory and keys around the time-major functions. `act`, `score` and
-`predict_values` go the other way, so that a policy with a `forward` of its own is trained and audited like any other.
+`forward` is the default implementation: it converts axes, state, memory and keys for the time-major methods. The functions `act`,
+`score` and `predict_values` do the reverse, so that a policy with a custom `forward` can be trained and audited like any other.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def forward(
     act: Callable[[Inputs, State], Acted],
     score: Callable[[Inputs, State, Tensor], Scored],
 ) -> TensorDictBase:
-    """Read td, call `act` or `score`, write the outputs into td. Acting from memory keeps the final state there."""
+    """Call `act` or `score` with the inputs in td and write the outputs into td. Without a state in td, use the memory."""
     B, T = td.batch_size[0], (td.batch_size[1] if td.batch_dims == 2 else 1)
     call = open_call(policy, td, B, T)
     for key, size in ((keys.BPTT, T), (keys.BATCH, B)):
@@ -140,7 +140,7 @@ def score(policy: Policy, inputs: Inputs, state: State, actions: Tensor) -> Scor
 
 @torch.no_grad()
 def predict_values(policy: Policy, inputs: Inputs, state: State) -> Tensor:
-    """Values [T, B]: those of scoring any action, so that nothing is sampled."""
+    """Return the values [T, B]. Scores an arbitrary action, so that nothing is sampled."""
     spec = policy.spec.actions
     flags = inputs[keys.DONES]
     blank = torch.zeros(*flags.shape, *spec.shape, dtype=getattr(torch, spec.dtype), device=flags.device)

@@ -90,7 +90,7 @@ class Experience:
 
     @torch.no_grad()
     def write_inputs(self, t: int, inputs: Mapping[str, Column], valid: Column | None = None) -> None:
-        """Row t: observation t and the outcome of action t-1. valid [S]: false where that transition is junk."""
+        """Store row t: observation t and the outcome of action t-1. valid [S]: false where that transition must be ignored."""
         if self._inputs_written != t or self._actions_written != t:
             raise self._out_of_order(f"inputs of row {t}")
         if t > self.num_rows:
@@ -108,7 +108,7 @@ class Experience:
 
     @torch.no_grad()
     def write_state(self, t: int, state: State) -> None:
-        """State before observation t, leaves [layers, S, hidden]; only for rows in `state_rows`."""
+        """Store the state before observation t, leaves [layers, S, hidden]. Only rows in `state_rows` have one."""
         if t not in self.state_rows:
             raise RuntimeError(f"row {t} stores no state; rows that do: {list(self.state_rows)}")
         if self._states_written != self.state_rows[t]:
@@ -119,7 +119,7 @@ class Experience:
 
     @torch.no_grad()
     def write_action(self, t: int, actions: Column, log_prob: Tensor, values: Tensor) -> None:
-        """What the policy did on observation t: actions [S, ...], log_prob [S], values [S]."""
+        """Store what the policy did on observation t: actions [S, ...], log_prob [S], values [S]."""
         needs_state = bool(self._states) and t in self.state_rows and self._states_written <= self.state_rows[t]
         if self._inputs_written != t + 1 or self._actions_written != t or needs_state:
             raise self._out_of_order(f"action of row {t}")
@@ -139,9 +139,9 @@ class Experience:
 
     @torch.no_grad()
     def write_final_values(self, t: int, values: Tensor, slots: Tensor) -> None:
-        """V(final observation) [n] of the slots [n] whose truncation arrived in row t.
+        """Store V(final observation) [n] of the slots [n] that were truncated at row t.
 
-        A truncation without one gives NaN advantages, so it cannot be forgotten.
+        A truncation without a stored value gives NaN advantages on purpose, so that a missing call is noticed.
         """
         self._require_outcome(t, "final values")
         if values.shape != slots.shape:
@@ -150,7 +150,7 @@ class Experience:
 
     @torch.no_grad()
     def write_bootstrap(self, values: Tensor) -> None:
-        """V [S] of the last row's observations; completes the rollout."""
+        """Store V [S] of the last row's observations. This completes the rollout."""
         if self.complete or self._inputs_written != self.num_rows + 1:
             raise self._out_of_order("bootstrap values")
         _write(self._values[-1], values, keys.VALUES)
@@ -158,7 +158,7 @@ class Experience:
 
     @torch.no_grad()
     def drop_episode(self, t: int, slots: Tensor) -> None:
-        """Mark all steps of the episode that ended at row t as junk in these slots [n]: its environment failed."""
+        """Mark all steps of the episode that ended at row t in these slots [n] as not valid, because its environment failed."""
         self._require_outcome(t, "a dropped episode")
         dones, truncateds = (self._inputs[key][1:t][:, slots] for key in (keys.DONES, keys.TRUNCATEDS))
         valid = self._valid[:t][:, slots].clone()
@@ -189,9 +189,9 @@ class Experience:
         }
 
     def segments(self, ids: Tensor) -> Segments:
-        """The minibatch [T, M, ...] of segments `ids` [M], with the state each began with.
+        """Gather segments `ids` [M] into a minibatch [T, M, ...], with the state each began with.
 
-        A copy: to change the rollout use `write_back` or `replace_start_states`.
+        It is a copy: use `write_back` or `replace_start_states` to change the rollout.
         """
         self._require_complete("sample segments")
         k, slots = self._split(ids)
@@ -232,7 +232,7 @@ class Experience:
         return groups
 
     def whole(self) -> Segments:
-        """The rollout in one piece: T = R, M = S, views of the buffer, with the state before row 0."""
+        """Return the whole rollout as one segment per slot (T = all R rows, M = all S slots): views of the buffer."""
         self._require_complete("read the rollout")
         R = self.num_rows
         return Segments(

@@ -46,14 +46,18 @@ class Core(nn.Module):
     def check(self, x: Tensor, state: State, first: Tensor) -> Tensor:
         """Raise ValueError for shapes that do not fit together; return `first` as bool [T, B]."""
         if x.dim() != 3 or x.shape[2] != self.input_size or 0 in x.shape:
-            raise ValueError(f"x is {list(x.shape)}; it must be [T, B, {self.input_size}], with T and B at least 1.")
+            raise ValueError(
+                f"x has shape {list(x.shape)}; it must be [T, B, {self.input_size}], with T and B at least 1."
+            )
         T, B, _ = x.shape
         if first.shape != (T, B):
-            raise ValueError(f"first is {list(first.shape)}; for x {list(x.shape)} it must be [{T}, {B}].")
+            raise ValueError(
+                f"first has shape {list(first.shape)}; for x of shape {list(x.shape)} it must be [{T}, {B}]."
+            )
         shapes = [(layers, B, hidden) for layers, hidden in self.state_shapes]
         if [leaf.shape for leaf in state] != shapes:
             raise ValueError(
-                f"state is {[list(leaf.shape) for leaf in state]}; for {B} slots it must be "
+                f"state has shapes {[list(leaf.shape) for leaf in state]}; for {B} slots it must be "
                 f"{[list(shape) for shape in shapes]}, as initial_state({B}) returns."
             )
         return as_mask(first)

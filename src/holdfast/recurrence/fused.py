@@ -112,7 +112,7 @@ def detached(tensors: Sequence[Tensor]) -> State:
 
 
 def add_columns(leaf: Tensor, extra: int) -> Tensor:
-    """leaf [1, B, H] -> [1, B + extra, H]: columns without a head start from zero."""
+    """Append `extra` zero columns: leaf [1, B, H] -> [1, B + extra, H]."""
     return torch.cat([leaf, leaf.new_zeros(1, extra, leaf.shape[2])], 1) if extra else leaf
 
 

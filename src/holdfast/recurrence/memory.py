@@ -90,6 +90,6 @@ class Memory:
         shapes = [(len(table), num_slots, table.shape[2]) for table in self._tables]
         if [leaf.shape for leaf in state] != shapes:
             raise ValueError(
-                f"state is {[list(leaf.shape) for leaf in state]}; "
+                f"state has shapes {[list(leaf.shape) for leaf in state]}; "
                 f"for {num_slots} slots it must be {[list(shape) for shape in shapes]}."
             )
