@@ -9,8 +9,7 @@ import pytest
 
 from holdfast.config import load_settings
 from holdfast.envs import CollectEnv, GymEnv, GymVectorEnv, MemoryEnv, PettingZooEnv
-from holdfast.policies.plain.box_settings import BoxPolicySettings
-from holdfast.policies.settings import PlainPolicySettings
+from holdfast.policies.settings import BoxPolicySettings, PlainPolicySettings
 
 
 def test_the_seeds_command_line():

@@ -12,7 +12,7 @@ from holdfast.envs import describe
 from holdfast.errors import SettingsError
 from holdfast.policies import GRID_AGENTS, ComponentPolicy, make_policy
 from holdfast.policies.components.component import BuildContext, Entry, Shape, WiringError
-from holdfast.policies.components.registry import COMPONENTS
+from holdfast.policies.components.cores import component_types
 from holdfast.policies.settings import GRAPHS
 from holdfast.policies.vocabulary import Vocabulary
 from support.policies import TOKENS, VECTOR
@@ -38,6 +38,9 @@ def rows(heading):
 
 def blocks(language):
     return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+
+
+COMPONENTS = component_types()
 
 
 def kinds_given(name):

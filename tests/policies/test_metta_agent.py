@@ -4,7 +4,7 @@
 # torch types every attribute of a module as `Tensor | Module`.
 
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -140,7 +140,7 @@ def test_an_agent_that_grew_is_restored(word):
     assert back.vocabulary == agent.vocabulary
     for (name, one), (_, two) in zip(agent.policy.named_parameters(), back.policy.named_parameters(), strict=True):
         assert torch.equal(one, two), name
-    assert Vocabulary.from_json(agent.vocabulary.to_json()) == agent.vocabulary
+    assert Vocabulary.from_json(asdict(agent.vocabulary)) == agent.vocabulary
 
 
 @pytest.mark.parametrize("word", ALL)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -69,7 +70,7 @@ class Registry(Mapping[str, Any]):
 
 
 WORLDS = Registry("WORLDS", "envs/worlds")  # settings of worlds; "gym:" stands for every name with that prefix
-POLICIES = Registry("POLICIES", "policies", "policies/plain")  # settings of policies
+POLICIES = Registry("POLICIES", "policies")  # settings of policies
 AGENTS = Registry("AGENTS", "policies/plain")  # policy classes, chosen by py_agent
 CELLS = Registry("CELLS", "recurrence")  # recurrent cores, chosen by policy.core
 
@@ -79,16 +80,19 @@ def registered_names() -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(registry) for registry in (WORLDS, POLICIES, AGENTS, CELLS))
 
 
-def lazy_exports(package: str, exports: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
+def lazy_exports(package: str) -> Callable[[str], Any]:
     """`__getattr__` for a package: import a module when one of the names it exports is first used.
 
-    So the light modules of a package can be imported without torch or gymnasium.
+    So the light modules of a package can be imported without torch or gymnasium. The names are read from the imports
+    under `if TYPE_CHECKING:` in its source, one line each.
     """
-    modules = {name: module for module, names in exports.items() for name in names}
+    source = Path(sys.modules[package].__file__ or "").read_text("utf-8")
+    imports = re.findall(r"^    from (\S+) import (.+)$", source, re.MULTILINE)
+    modules = {name: module for module, names in imports for name in names.split(", ")}
 
     def get(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
+        return getattr(importlib.import_module(modules[name]), name)
 
     return get

@@ -32,17 +32,4 @@ __all__ = [
     "why_not_replayable",
 ]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "make": ("describe", "make_world"),
-        "replayable": ("why_not_replayable",),
-        "world": ("Buffers", "ReplayError", "ReplayPoint", "World", "episode_seed"),
-        "worlds.arena": ("ArenaEnv",),
-        "worlds.collect": ("CollectEnv",),
-        "worlds.gym": ("GymEnv",),
-        "worlds.gymvec": ("GymVectorEnv",),
-        "worlds.memory": ("MemoryEnv",),
-        "worlds.pettingzoo": ("PettingZooEnv",),
-    },
-)
+__getattr__ = lazy_exports(__name__)

@@ -29,17 +29,4 @@ __all__ = [
     "shared_name",
 ]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "actions": ("Sampling",),
-        "components": ("ComponentPolicy",),
-        "lstm_wrapper": ("LSTMWrapper",),
-        "metta_agent": ("MettaAgent", "shared_name"),
-        "plain.box": ("BoxPolicy",),
-        "plain.fast": ("Fast",),
-        "policy": ("Policy",),
-        "registry": ("make_policy",),
-        "settings": ("GRID_AGENTS", "OwnPolicySettings"),
-    },
-)
+__getattr__ = lazy_exports(__name__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from tensordict import TensorDictBase
@@ -44,15 +45,9 @@ class MettaAgent(nn.Module):
         except AttributeError:
             return getattr(super().__getattr__("policy"), name)
 
-    def initialize_to_world(self, spec: WorldSpec, learn: bool = True) -> list[str]:
-        """Move to another world; returns the names that are new there. See Policy.initialize_to_world."""
-        return self.policy.initialize_to_world(spec, learn)
-
-    # ------------------------------------------------------------------------------------------ saved with weights
-
     def facts(self) -> dict[str, Any]:
         """What is saved beside the weights: the vocabulary and, for the component family, the graph."""
-        return {"vocabulary": self.policy.vocabulary.to_json(), "graph": self.graph}
+        return {"vocabulary": asdict(self.policy.vocabulary), "graph": self.graph}
 
     @classmethod
     def restore(
@@ -69,7 +64,7 @@ class MettaAgent(nn.Module):
     def take(self, facts: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
         """Load weights saved by an agent of either family, matched by the names both families share."""
         policy = self.policy
-        policy.take_vocabulary(Vocabulary.from_json(dict(facts["vocabulary"])))
+        policy.take_vocabulary(Vocabulary.from_json(facts["vocabulary"]))
         given = {shared_name(name): tensor for name, tensor in weights.items()}
         own = policy.state_dict()
         if len(given) < len(weights):

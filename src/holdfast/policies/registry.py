@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -64,11 +62,10 @@ def load_class(py_agent: str) -> type[Policy]:
     module = load_file(file, f"py_agent={py_agent}")
     found = getattr(module, name, None)
     if not isinstance(found, type) or not issubclass(found, Policy):
-        classes = [key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, Policy)]
-        own = [key for key in classes if vars(module)[key].__module__ == module.__name__]
-        raise SettingsError(
-            f"py_agent={py_agent}: {name} is not a policy class. Policies in the file: {', '.join(own) or 'none'}."
-        )
+        classes = {key: value for key, value in vars(module).items() if isinstance(value, type)}
+        own = [key for key, kind in classes.items() if issubclass(kind, Policy) and kind.__module__ == module.__name__]
+        listed = ", ".join(own) or "none"
+        raise SettingsError(f"py_agent={py_agent}: {name} is not a policy class. Policies in the file: {listed}.")
     return found
 
 
@@ -83,27 +80,21 @@ def load_file(file: str, asked: str) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickle look up their module
+    folder = str(path.absolute().parent)
+    sys.path.insert(
+        0, folder
+    )  # so that it can import modules beside it, as a script can; afterwards last, for later imports
     try:
-        with importing_beside(path):
-            spec.loader.exec_module(module)
+        spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         said = f"{type(error).__name__}: {first_line(error)}{place_of(error)}"
         raise SettingsError(f"{asked}: the file cannot be run: {said}") from error
-    return module
-
-
-@contextmanager
-def importing_beside(file: Path) -> Iterator[None]:
-    """Let a file import modules in its folder, as a script can. Afterwards the folder is last in sys.path, for later imports."""
-    folder = str(file.absolute().parent)
-    sys.path.insert(0, folder)
-    try:
-        yield
     finally:
         if folder in sys.path:  # the file may have removed it
             sys.path.remove(folder)
         if folder not in sys.path:
             sys.path.append(folder)
+    return module
 
 
 def _make_own(kind: type[Policy], py_agent: str, spec: WorldSpec, options: dict[str, Any]) -> Policy:

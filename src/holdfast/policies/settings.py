@@ -1,4 +1,4 @@
-"""Settings of the kinds of policies: plain agents, graphs of components, and classes in a user's file."""
+"""Settings of the kinds of policies, which can be read without importing torch."""
 
 from __future__ import annotations
 
@@ -30,6 +30,24 @@ class PlainPolicySettings(GridPolicySection):
     @classmethod
     def names(cls) -> tuple[str, ...]:
         return plain_agents()
+
+
+Widths = list[Annotated[int, Field(ge=1, le=8192)]]
+
+
+@POLICIES.register("box")
+class BoxPolicySettings(PolicySection):
+    py_agent: Literal["box"] = Field(default="box", description="agent for vectors, images and symbols")
+    encoder: Widths = Field(default=[64, 64], description="layer widths of the MLP encoder")
+    heads: Widths = Field(default=[64], description="hidden layer widths of the actor and of the critic")
+    normalize_obs: bool = Field(default=True, description="normalize observations by their running mean and variance")
+    log_std: float = Field(
+        default=0.0, ge=-5.0, le=2.0, description="initial log standard deviation of continuous actions"
+    )
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        return ("box",)
 
 
 @POLICIES.register("component")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
@@ -45,11 +46,9 @@ class Vocabulary:
         new_channels = [channel.name for channel in more.channels[len(self.channels) :]]
         return new_channels + [f"action {name}" for name in more.actions[len(self.actions) :]]
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
     @staticmethod
-    def from_json(data: dict[str, Any]) -> Vocabulary:
+    def from_json(data: Mapping[str, Any]) -> Vocabulary:
+        """From what dataclasses.asdict returned."""
         return Vocabulary(tuple(Channel(**channel) for channel in data["channels"]), tuple(data["actions"]))
 
 

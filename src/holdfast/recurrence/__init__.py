@@ -1,22 +1,10 @@
 """Recurrent cores over [T, B] with episode resets inside, and the table that keeps their state between calls."""
 
 from holdfast.recurrence.cell_core import CellCore
-from holdfast.recurrence.core import Core, Memoryless, State
-from holdfast.recurrence.make import make_core
+from holdfast.recurrence.core import Core, Memoryless, State, make_core
 from holdfast.recurrence.memory import Memory
 from holdfast.recurrence.mingru import MinGRU
 from holdfast.recurrence.oracle import masked_loop
 from holdfast.recurrence.recurrent import GRU, LSTM
 
-__all__ = [
-    "GRU",
-    "LSTM",
-    "CellCore",
-    "Core",
-    "Memory",
-    "Memoryless",
-    "MinGRU",
-    "State",
-    "make_core",
-    "masked_loop",
-]
+__all__ = ["GRU", "LSTM", "CellCore", "Core", "Memory", "Memoryless", "MinGRU", "State", "make_core", "masked_loop"]

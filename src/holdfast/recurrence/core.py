@@ -22,13 +22,10 @@ class Core(nn.Module):
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int):
         super().__init__()
-        sizes = {"input_size": input_size, "hidden_size": hidden_size, "num_layers": num_layers}
-        for name, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"{name} is {size}; it must be at least 1.")
-        self.input_size = input_size
-        self.hidden_size = hidden_size
-        self.num_layers = num_layers
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        for name in ("input_size", "hidden_size", "num_layers"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
 
     @property
     @abstractmethod
@@ -66,6 +63,13 @@ class Core(nn.Module):
 def as_mask(first: Tensor) -> Tensor:
     """Convert to bool: any number but 0 is true. As integers, flags would be taken for indices."""
     return first if first.dtype == torch.bool else first != 0
+
+
+def make_core(kind: str, input_size: int, hidden_size: int, num_layers: int) -> Core:
+    """The core registered as `kind`, such as "lstm"; "none" has no memory."""
+    if kind not in CELLS:
+        raise ValueError(f"unknown core {kind!r}; registered are {', '.join(CELLS)}.")
+    return CELLS[kind](input_size, hidden_size, num_layers)
 
 
 @CELLS.register("none")

@@ -78,9 +78,7 @@ class GRULayer(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, dy: Tensor | None, dh: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, dy: Tensor | None, dh: Tensor | None) -> tuple[Tensor | None, ...]:  # pyright: ignore
         flat_x, h0, w_ih, w_hh, y, gates, n_from_h = ctx.saved_tensors
         resets: Resets = ctx.resets
         T, B, H = y.shape
@@ -122,12 +120,5 @@ class GRULayer(torch.autograd.Function):
             return dx, dh, None, None, None, None, None
         dw_nrz = torch.mm(d_h.t(), h_before.view(T * B, H))
         db = d.sum(0)
-        return (
-            dx,
-            dh,
-            None,
-            torch.mm(d_x.t(), flat_x),
-            torch.cat([dw_nrz[H:], dw_nrz[:H]]),
-            db[H:],
-            torch.cat([db[H : 3 * H], db[:H]]),
-        )
+        dw_ih, dw_hh = torch.mm(d_x.t(), flat_x), torch.cat([dw_nrz[H:], dw_nrz[:H]])
+        return dx, dh, None, dw_ih, dw_hh, db[H:], torch.cat([db[H : 3 * H], db[:H]])

@@ -77,14 +77,11 @@ class Memory:
         if len(set(numbers)) < len(numbers):
             twice = next(n for n in numbers if numbers.count(n) > 1)
             raise ValueError(f"slot {twice} is given twice; pass each slot once.")
-        self._grow(max(numbers) + 1)
-        return slots, False
-
-    def _grow(self, num_slots: int) -> None:
-        extra = num_slots - self.num_slots
+        extra = max(numbers) + 1 - self.num_slots
         if extra > 0:
             self._tables = [torch.cat([t, t.new_zeros(len(t), extra, t.shape[2])], 1) for t in self._tables]
-            self._ids = torch.arange(num_slots).to(self._ids)
+            self._ids = torch.arange(max(numbers) + 1).to(self._ids)
+        return slots, False
 
     def _check_state(self, state: State, num_slots: int) -> None:
         shapes = [(len(table), num_slots, table.shape[2]) for table in self._tables]

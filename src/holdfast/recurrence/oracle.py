@@ -17,7 +17,11 @@ def masked_loop(core: LSTM | GRU | MinGRU, x: Tensor, state: State, first: Tenso
     first = as_mask(first).unsqueeze(-1)
     finals = []
     for layer in range(core.num_layers):
-        of_x, of_h = layer_weights(core, layer)
+        if isinstance(core, MinGRU):
+            of_x, of_h = core.weights(layer), ()
+        else:
+            w_ih, w_hh, b_ih, b_hh = core.weights()[4 * layer : 4 * layer + 4]
+            of_x, of_h = (w_ih, b_ih), (w_hh, b_hh)
         leaves = tuple(leaf[layer] for leaf in state)
         outputs = []
         for from_x, first_t in zip(linear(x, *of_x).unbind(0), first.unbind(0), strict=True):
@@ -27,14 +31,6 @@ def masked_loop(core: LSTM | GRU | MinGRU, x: Tensor, state: State, first: Tenso
         x = torch.stack(outputs)
         finals.append(leaves)
     return x, tuple(torch.stack(leaf) for leaf in zip(*finals, strict=True))
-
-
-def layer_weights(core: LSTM | GRU | MinGRU, layer: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Weight and bias for x, weight and bias for h; a minGRU has none for h."""
-    if isinstance(core, MinGRU):
-        return core.weights(layer), ()
-    w_ih, w_hh, b_ih, b_hh = core.weights()[4 * layer : 4 * layer + 4]
-    return (w_ih, b_ih), (w_hh, b_hh)
 
 
 def lstm_step(from_x: Tensor, state: State, w_hh: Tensor, b_hh: Tensor) -> State:

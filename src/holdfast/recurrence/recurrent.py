@@ -54,9 +54,7 @@ class Recurrent(Core):
 
     # Not for torch.compile: the layout depends on the data, and the kernels are already compiled.
     @torch.compiler.disable
-    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, x: Tensor, state: State, first: Tensor
-    ) -> tuple[Tensor, State]:
+    def forward(self, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:  # pyright: ignore
         first = self.check(x, state, first)
         opening = first[0].nonzero().squeeze(1)
         if len(opening):

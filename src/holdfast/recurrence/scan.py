@@ -6,18 +6,16 @@ Where a_t is 0 neither values nor gradients pass, unless h is inf or NaN.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-
-class Run(Protocol):
-    def __call__(self, a: Tensor, h: Tensor, back: bool) -> None:
-        """Turn b into h [T, B, H] in place; a[t] of [T - 1, B, H] leads from h[t] to h[t + 1], or from h[t + 1] back to h[t]."""
-        ...
+# run(a, h, back): turn b into h [T, B, H] in place; a[t] of [T - 1, B, H] leads from h[t] to h[t + 1], or back if `back`.
+Run = Callable[[Tensor, Tensor, bool], None]
 
 
 def run_steps(a: Tensor, h: Tensor, back: bool) -> None:
@@ -44,7 +42,7 @@ class Scan(torch.autograd.Function):
     def forward(ctx: Any, a: Tensor, b: Tensor, h: Tensor, run: Run) -> Tensor:
         y = b.clone()
         y[0].addcmul_(a[0], h)
-        run(a[1:], y, back=False)
+        run(a[1:], y, False)
         ctx.save_for_backward(a, h, y)
         ctx.run = run
         return y
@@ -54,7 +52,7 @@ class Scan(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         a, h, y = ctx.saved_tensors
         db = dy.clone()
-        ctx.run(a[1:], db, back=True)
+        ctx.run(a[1:], db, True)
         h_before = torch.cat([h.unsqueeze(0), y[:-1]])
         return db * h_before, db, db[0] * a[0], None
 

@@ -11,7 +11,7 @@ import torch
 from holdfast.config import load_settings
 from holdfast.errors import SettingsError
 from holdfast.policies import ComponentPolicy, make_policy
-from holdfast.policies.components.registry import COMPONENTS
+from holdfast.policies.components.cores import component_types
 from holdfast.policies.registry import read_graph
 from holdfast.policies.settings import GRAPHS
 from support.policies import REALS, TOKENS, VECTOR, two_memories
@@ -266,7 +266,7 @@ EVERY_COMPONENT = {
 
 def test_one_agent_with_every_component():
     used = {body["type"] for body in EVERY_COMPONENT["components"].values()}
-    assert used == set(COMPONENTS) - {"ObsVector"}
+    assert used == set(component_types()) - {"ObsVector"}
     torch.manual_seed(0)
     policy = ComponentPolicy(TOKENS, EVERY_COMPONENT)
     assert policy.state_shapes == ((1, 6), (1, 6), (1, 5), (1, 4))

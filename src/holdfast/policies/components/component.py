@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 
+from holdfast.config.sections import Section
 from holdfast.policies.parts.layers import activate
 from holdfast.policies.vocabulary import Vocabulary
 from holdfast.spec import WorldSpec
@@ -17,20 +18,16 @@ from holdfast.spec import WorldSpec
 Size = Annotated[int, Field(ge=1, le=65536, strict=True)]  # strict: true is not 1
 
 
-class Params(BaseModel):
-    """`nn_params` of a component: typed, with limits; unknown keys are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class Params(Section):
+    """`nn_params` of a component."""
 
 
-class Entry(BaseModel):
+class Entry(Section):
     """One component as written in the YAML file."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     type: str
-    sources: list[str] = []
-    nn_params: dict[str, Any] = {}
+    sources: list[str] = Field(default=[])
+    nn_params: dict[str, Any] = Field(default={})
     nonlinearity: Literal["relu", "tanh", "silu"] | None = None
     initialization: Literal["orthogonal", "xavier", "small"] | None = None
     clip_scale: float = Field(default=1.0, ge=0.0, le=1e6)
@@ -53,8 +50,7 @@ class Shape:
         return f"{self.kind} {list(self.sizes)}" if self.sizes else self.kind
 
 
-@dataclass(frozen=True)
-class BuildContext:
+class BuildContext(NamedTuple):
     """What components are built for: a world, and the policy's vocabulary."""
 
     spec: WorldSpec

@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 from holdfast.errors import SettingsError
 from holdfast.policies.components.component import BuildContext, Component
-from holdfast.policies.components.cores import CoreComponent
+from holdfast.policies.components.cores import CoreComponent, cell_types
 from holdfast.policies.components.graph import ACTION, CORE, VALUE, build, compute_order, read_entries
-from holdfast.policies.components.registry import cell_types
 from holdfast.policies.policy import Policy
 from holdfast.policies.tensordict_api import Inputs
 from holdfast.recurrence import State
@@ -94,8 +93,6 @@ class ComponentPolicy(Policy):
             component = self.component(name)
             if not isinstance(component, CoreComponent):
                 component.forward = torch.compile(component.forward)
-
-    # ------------------------------------------------------------------------------------------------- parts
 
     def part_of(self, parameter_name: str) -> str:
         return self._part[parameter_name.split(".")[1]]

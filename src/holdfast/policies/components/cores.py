@@ -1,4 +1,7 @@
-"""Recurrent components. They declare the shapes of their state; the policy keeps it."""
+"""Recurrent components, one for each registered cell, and the list of all components.
+
+They declare the shapes of their state; the policy keeps it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, ClassVar
 
-from holdfast.policies.components.component import BuildContext, Component, Params, Shape, Size
+from holdfast.config.registry import CELLS
+from holdfast.policies.components import heads, layers, observations  # noqa: F401  (their classes register)
+from holdfast.policies.components.component import REGISTERED, BuildContext, Component, Params, Shape, Size
 from holdfast.recurrence import make_core
 
 
@@ -28,12 +33,17 @@ class CoreComponent(Component, abstract=True):
         return self.layer.state_shapes
 
 
+def cell_types() -> dict[str, str]:
+    """The component type of each cell: {"lstm": "LSTM"}."""
+    return {cell: kind.__name__ for cell, kind in CELLS.items()}
+
+
+def component_types() -> dict[str, type[Component]]:
+    """Components by the `type` they have in an agent's file, which can name no other class."""
+    return REGISTERED | {name: core_component(cell, name) for cell, name in cell_types().items()}
+
+
 @cache
 def core_component(cell: str, name: str) -> type[CoreComponent]:
     """The component of a registered cell."""
-
-    class OfCell(CoreComponent, abstract=True):
-        pass
-
-    OfCell.cell, OfCell.__name__, OfCell.__qualname__ = cell, name, name
-    return OfCell
+    return type(name, (CoreComponent,), {"cell": cell}, abstract=True)

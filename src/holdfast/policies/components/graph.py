@@ -12,7 +12,7 @@ from holdfast.config.nearest import did_you_mean
 from holdfast.errors import SettingsError
 from holdfast.policies.actions import distribution_for
 from holdfast.policies.components.component import BuildContext, Component, Entry, Shape, WiringError
-from holdfast.policies.components.registry import COMPONENTS
+from holdfast.policies.components.cores import component_types
 
 OBS, CORE, ACTION, VALUE = "_obs_", "_core_", "_action_", "_value_"
 REQUIRED = (OBS, CORE, ACTION, VALUE)
@@ -75,7 +75,7 @@ def build(entries: Mapping[str, Entry], order: list[str], context: BuildContext,
     built: dict[str, Component] = {}
     for name in order:
         entry = entries[name]
-        kind = COMPONENTS[entry.type]
+        kind = component_types()[entry.type]
         inputs = [built[source].out for source in entry.sources]
         try:
             _check_inputs(kind, entry, inputs)
@@ -96,9 +96,10 @@ def build(entries: Mapping[str, Entry], order: list[str], context: BuildContext,
 def _read_entry(body: Any) -> Entry:
     if not isinstance(body, Mapping) or not isinstance(body.get("type"), str):
         raise WiringError("a type is missing, such as `type: Linear`.")
-    kind = COMPONENTS.get(body["type"])
+    types = component_types()
+    kind = types.get(body["type"])
     if kind is None:
-        hint = did_you_mean(body["type"], COMPONENTS) or f" Available: {', '.join(sorted(COMPONENTS))}."
+        hint = did_you_mean(body["type"], types) or f" Available: {', '.join(sorted(types))}."
         raise WiringError(f"unknown type {body['type']!r}.{hint}")
     try:
         entry = Entry.model_validate(dict(body))

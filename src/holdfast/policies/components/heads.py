@@ -24,9 +24,7 @@ class ActionEmbedding(Component):
         embedding_dim: Size = 16
 
     def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
-        self.layer = heads.ActionEmbedding(
-            context.spec, context.vocabulary, params.num_embeddings, params.embedding_dim
-        )
+        self.layer = heads.ActionEmbedding(*context, **params.model_dump())
         return Shape("embeddings", (params.embedding_dim,))
 
     def forward(self, obs: Tensor) -> Tensor:
@@ -51,7 +49,7 @@ class ActionHead(Component):
         if isinstance(context.spec.actions, BoxActions):
             raise WiringError(f"{context.spec.name} has real-valued actions. Use py_agent=box there.")
         if action_names(context.spec.actions):
-            self.layer = heads.ActionHead(context.spec, context.vocabulary, inputs[0].sizes[0])
+            self.layer = heads.ActionHead(*context, inputs[0].sizes[0])
         else:
             self.layer = layers.linear(inputs[0].sizes[0], num_params, gain=0.01)
         return Shape("vector", (num_params,))

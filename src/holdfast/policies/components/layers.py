@@ -116,11 +116,9 @@ class Dropout(Component):
 
     def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
         self.p = params.p
-        self.register_buffer("kept", torch.ones(inputs[0].sizes))
+        self.kept = nn.Buffer(torch.ones(inputs[0].sizes))
         self.draw()
         return inputs[0]
-
-    kept: Tensor
 
     def absorb(self, obs: Tensor) -> None:
         self.draw()

@@ -21,7 +21,7 @@ from holdfast.spec import BoxObs, TokenObs
 def token_grid(context: BuildContext) -> TokenGrid:
     if not isinstance(context.spec.obs, TokenObs):
         raise WiringError(f"it reads grid-world tokens, and {context.spec.name} has none. Use py_agent=box there.")
-    return TokenGrid(context.spec, context.vocabulary)
+    return TokenGrid(*context)
 
 
 class ObsTokenToBoxShaper(Component):

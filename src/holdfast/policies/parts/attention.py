@@ -52,10 +52,8 @@ class FourierEmbedding(nn.Module):
         angles = offset[:, None] * math.pi * 2.0 ** torch.arange(num_freqs)  # [side, num_freqs]
         waves = torch.cat([angles.sin(), angles.cos()], 1)
         row, column = waves.repeat_interleave(side, 0), waves.repeat(side, 1)
-        self.register_buffer("waves", torch.cat([row, column], 1), persistent=False)  # [cells, 4 * num_freqs]
+        self.waves = nn.Buffer(torch.cat([row, column], 1), persistent=False)  # [cells, 4 * num_freqs]
         self.out_features = attr_embed_dim + 4 * num_freqs + 1
-
-    waves: Tensor
 
     def forward(self, tokens: TokenSet) -> TokenFeatures:
         position = F.embedding(tokens.cell, self.waves)

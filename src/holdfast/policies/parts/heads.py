@@ -21,18 +21,14 @@ class NamedActions(Adaptive):
     """
 
     finds = "actions"
-    rows: Tensor
 
     def adapt(self, spec: WorldSpec, vocabulary: Vocabulary) -> None:
         names = action_names(spec.actions)
         if not names:
-            raise SettingsError(
-                f"this agent looks actions up by name, and those of {spec.name} ({type(spec.actions).__name__}) have "
-                "none.\nUse py_agent=box there."
-            )
+            raise SettingsError(f"this agent needs action names; {spec.name} has none.\nUse py_agent=box there.")
         known = {name: row for row, name in enumerate(vocabulary.actions)}
-        rows = torch.tensor([known.get(name, 0) for name in names])
-        self.register_buffer("rows", rows.to(next(self.parameters()).device), persistent=False)
+        rows = torch.tensor([known.get(name, 0) for name in names], device=next(self.parameters()).device)
+        self.rows = nn.Buffer(rows, persistent=False)
 
 
 class ActionEmbedding(NamedActions):
@@ -53,9 +49,9 @@ class ActionEmbedding(NamedActions):
     def adapt(self, spec: WorldSpec, vocabulary: Vocabulary) -> None:
         super().adapt(spec, vocabulary)
         if len(vocabulary.actions) > len(self.weight):
+            count = len(vocabulary.actions)
             raise SettingsError(
-                f"this agent has embeddings for {len(self.weight)} actions; together with those of {spec.name} it "
-                f"would need {len(vocabulary.actions)}."
+                f"this agent has embeddings for {len(self.weight)} actions; with {spec.name} it needs {count}."
             )
 
     def forward(self) -> Tensor:

@@ -11,13 +11,9 @@ class RunningNorm(nn.Module):
 
     def __init__(self, size: int):
         super().__init__()
-        self.register_buffer("mean", torch.zeros(size))
-        self.register_buffer("var", torch.ones(size))
-        self.register_buffer("count", torch.zeros(()))
-
-    mean: Tensor
-    var: Tensor
-    count: Tensor
+        self.mean = nn.Buffer(torch.zeros(size))
+        self.var = nn.Buffer(torch.ones(size))
+        self.count = nn.Buffer(torch.zeros(()))
 
     def forward(self, x: Tensor) -> Tensor:
         return ((x - self.mean) * torch.rsqrt(self.var + 1e-8)).clamp(-10.0, 10.0)

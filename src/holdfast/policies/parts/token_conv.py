@@ -32,11 +32,8 @@ class TokenConv2d(Adaptive):
         self.bias = nn.Parameter(torch.zeros(out_channels))
         nn.init.orthogonal_(self.weight)
         place, offset = self._reached_outputs(side, stride)
-        self.register_buffer("place", place, persistent=False)  # [cells, most outputs], -1 where there are fewer
-        self.register_buffer("offset", offset, persistent=False)
-
-    place: Tensor
-    offset: Tensor
+        self.place = nn.Buffer(place, persistent=False)  # [cells, most outputs], -1 where there are fewer
+        self.offset = nn.Buffer(offset, persistent=False)
 
     def _reached_outputs(self, side: int, stride: int) -> tuple[Tensor, Tensor]:
         """For every cell, the outputs it contributes to, and its offset within the kernel for each."""

@@ -7,7 +7,7 @@ import warnings
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from holdfast.errors import SettingsError
 from holdfast.policies.vocabulary import Adaptive, Vocabulary, channel_names
@@ -43,28 +43,20 @@ class TokenGrid(Adaptive):
     """Look-up tables for the channel, cell and weight of each token.
 
     An amount has one channel and is divided by the channel's scale. A category has a channel per value, because value
-    0 is as real as the others. A global token is placed on the agent's own cell, the centre. Windows smaller than
-    `min_side` are centred in a grid of that side; for larger ones the grid grows by `stride` cells on each side, so that
-    a convolution of that stride reaches every cell.
+    0 is as real as the others. A global token is placed on the agent's own cell, the centre.
     """
 
     finds = "features"
 
-    def __init__(self, spec: WorldSpec, vocabulary: Vocabulary, min_side: int = 11, stride: int = 3):
+    def __init__(self, spec: WorldSpec, vocabulary: Vocabulary):
         super().__init__()
-        self.side = grid_side(spec, min_side, stride)
+        self.side = grid_side(spec)
         # Derived from the world, so not saved.
-        self.register_buffer("channel", torch.zeros(256 * 256, dtype=torch.long), persistent=False)
-        self.register_buffer("amount", torch.zeros(256 * 256), persistent=False)  # as sent; 1 for a category
-        self.register_buffer("weight", torch.zeros(256 * 256), persistent=False)  # divided by the channel's scale
-        self.register_buffer("cell", torch.zeros(256, dtype=torch.long), persistent=False)  # -1: not in the window
-        self._warned = False
+        self.channel = nn.Buffer(torch.zeros(256 * 256, dtype=torch.long), persistent=False)
+        self.amount = nn.Buffer(torch.zeros(256 * 256), persistent=False)  # as sent; 1 for a category
+        self.weight = nn.Buffer(torch.zeros(256 * 256), persistent=False)  # divided by the channel's scale
+        self.cell = nn.Buffer(torch.zeros(256, dtype=torch.long), persistent=False)  # -1: not in the window
         self.adapt(spec, vocabulary)
-
-    channel: Tensor
-    amount: Tensor
-    weight: Tensor
-    cell: Tensor
 
     def adapt(self, spec: WorldSpec, vocabulary: Vocabulary) -> None:
         obs = spec.obs
@@ -97,8 +89,8 @@ class TokenGrid(Adaptive):
         N, K, _ = tokens.shape
         position = (tokens[..., 0] != NO_TOKEN).flatten().nonzero().squeeze(1)
         chosen = tokens.reshape(N * K, 3).index_select(0, position).long()
-        cell, channel, entry = self._read(chosen)
-        placed = PlacedTokens(N, position // K, cell, channel, entry, pick(self._weights(normalized), entry))
+        cell, channel, entry, weight = self._read(chosen, normalized)
+        placed = PlacedTokens(N, position // K, cell, channel, entry, weight)
         usable = (cell >= 0) & (channel >= 0)
         if bool(usable.all()):
             return placed
@@ -110,20 +102,19 @@ class TokenGrid(Adaptive):
         real = tokens[..., 0] != NO_TOKEN
         longest = int(real.any(0).nonzero().max()) + 1 if bool(real.any()) else 1
         chosen, real = tokens[:, :longest].long(), real[:, :longest]
-        cell, channel, entry = self._read(chosen)
+        cell, channel, entry, weight = self._read(chosen, normalized)
         usable = real & (cell >= 0) & (channel >= 0)
         if bool((usable != real).any()):
             self._warn_once(chosen[real], cell[real], channel[real])  # pyright: ignore
-        cell, channel, entry = (x.where(usable, 0) for x in (cell, channel, entry))
-        return TokenSet(cell, channel, entry, pick(self._weights(normalized), entry).where(usable, 0.0), usable)
+        cell, channel, entry, weight = (x.where(usable, 0) for x in (cell, channel, entry, weight))
+        return TokenSet(cell, channel, entry, weight, usable)
 
-    def _read(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _read(self, tokens: Tensor, normalized: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Cell, channel, entry and weight of each token."""
         coordinate, attribute, value = tokens.unbind(-1)
         entry = attribute * 256 + value
-        return pick(self.cell, coordinate), pick(self.channel, entry), entry
-
-    def _weights(self, normalized: bool) -> Tensor:
-        return self.weight if normalized else self.amount
+        weight = pick(self.weight if normalized else self.amount, entry)
+        return pick(self.cell, coordinate), pick(self.channel, entry), entry, weight
 
     @torch.compiler.disable
     def _warn_once(self, tokens: Tensor, cell: Tensor, channel: Tensor) -> None:
@@ -145,10 +136,11 @@ def pick(table: Tensor, index: Tensor) -> Tensor:
     return table.index_select(0, index.reshape(-1)).view(index.shape)
 
 
-def grid_side(spec: WorldSpec, min_side: int = 11, stride: int = 3) -> int:
-    """Side of the grid in which a world's window is placed."""
-    assert isinstance(spec.obs, TokenObs)
-    return min_side + 2 * stride * max(0, math.ceil((max(spec.obs.window) - min_side) / (2 * stride)))
+def grid_side(spec: WorldSpec) -> int:
+    """Side of the grid in which a world's window is centred: 11, 17, 23, ... so that a convolution of stride 3 reaches every cell."""
+    if not isinstance(spec.obs, TokenObs):
+        raise SettingsError(f"this agent reads grid-world tokens, and {spec.name} has none.\nUse py_agent=box there.")
+    return 11 + 6 * max(0, math.ceil((max(spec.obs.window) - 11) / 6))
 
 
 def cell_table(rows: int, columns: int, side: int) -> Tensor:

@@ -14,7 +14,6 @@ from holdfast.policies.parts.heads import ActionHead
 from holdfast.policies.parts.layers import Conv2d, linear
 from holdfast.policies.parts.token_conv import OwnLinear, TokenConv2d
 from holdfast.policies.parts.tokens import TokenGrid, grid_side
-from holdfast.policies.plain.grid_agent import require_tokens
 from holdfast.spec import WorldSpec
 
 
@@ -25,7 +24,6 @@ class Example(LSTMWrapper):
     head_names = ("value", "action")
 
     def __init__(self, spec: WorldSpec, hidden_size: int = 512, **options: Any):
-        require_tokens(spec)
         outputs = (grid_side(spec) // 3 - 2) ** 2  # of the second convolution: one, for windows up to 11 cells
         super().__init__(spec, 128 * outputs + 128, hidden_size, **options)
         self.obs = TokenGrid(spec, self.vocabulary)

@@ -9,7 +9,6 @@ from torch import Tensor
 from holdfast.config.registry import AGENTS
 from holdfast.policies.parts.layers import Conv2d, activate, linear
 from holdfast.policies.parts.token_conv import TokenConv2d
-from holdfast.policies.parts.tokens import TokenGrid
 from holdfast.policies.plain.grid_agent import GridAgent
 from holdfast.spec import WorldSpec
 
@@ -18,7 +17,6 @@ from holdfast.spec import WorldSpec
 class Fast(GridAgent):
     def __init__(self, spec: WorldSpec, **options: Any):
         super().__init__(spec, **options)
-        self.obs = TokenGrid(spec, self.vocabulary)
         self.cnn1 = TokenConv2d(self.obs.num_channels, self.obs.side, 64, kernel_size=5, stride=3)
         self.cnn2 = Conv2d(64, 64, kernel_size=3)
         self.fc1 = linear(64 * (self.cnn1.out_side - 2) ** 2, 128)

@@ -7,16 +7,11 @@ from typing import Any
 
 from torch import Tensor
 
-from holdfast.errors import SettingsError
 from holdfast.policies.lstm_wrapper import LSTMWrapper
 from holdfast.policies.parts.heads import ActionEmbedding, BilinearHead
 from holdfast.policies.parts.layers import activate, linear
-from holdfast.spec import TokenObs, WorldSpec
-
-
-def require_tokens(spec: WorldSpec) -> None:
-    if not isinstance(spec.obs, TokenObs):
-        raise SettingsError(f"this agent reads grid-world tokens, and {spec.name} has none.\nUse py_agent=box there.")
+from holdfast.policies.parts.tokens import TokenGrid
+from holdfast.spec import WorldSpec
 
 
 class GridAgent(LSTMWrapper):
@@ -28,8 +23,8 @@ class GridAgent(LSTMWrapper):
     head_names = ("critic", "value", "actor", "action")
 
     def __init__(self, spec: WorldSpec, **options: Any):
-        require_tokens(spec)
         super().__init__(spec, input_size=128, **options)
+        self.obs = TokenGrid(spec, self.vocabulary)
         self.critic_1 = linear(self.core.hidden_size, 1024, math.sqrt(2.0))
         self.value = linear(1024, 1)
         self.actor_1 = linear(self.core.hidden_size, 512)

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from holdfast.config.registry import AGENTS
 from holdfast.policies.parts.attention import FourierEmbedding, LatentAttention, SelfAttention
-from holdfast.policies.parts.tokens import TokenGrid
 from holdfast.policies.plain.grid_agent import GridAgent
 from holdfast.spec import WorldSpec
 
@@ -19,7 +18,6 @@ class LatentAttnTiny(GridAgent):
 
     def __init__(self, spec: WorldSpec, **options: Any):
         super().__init__(spec, **options)
-        self.obs = TokenGrid(spec, self.vocabulary)
         self.embed = FourierEmbedding(self.obs.num_channels, self.obs.side, attr_embed_dim=10, num_freqs=4)
         self.encoded_obs = LatentAttention(
             self.embed.out_features, num_queries=1, query_dim=32, num_layers=2, num_heads=4, out_features=128
@@ -40,16 +38,9 @@ class LatentAttnSmall(GridAgent):
 
     def __init__(self, spec: WorldSpec, **options: Any):
         super().__init__(spec, **options)
-        self.obs = TokenGrid(spec, self.vocabulary)
         self.embed = FourierEmbedding(self.obs.num_channels, self.obs.side, self.attr_embed_dim, num_freqs=8)
-        self.latents = LatentAttention(
-            self.embed.out_features,
-            num_queries=10,
-            query_dim=32,
-            num_layers=self.latent_layers,
-            num_heads=self.num_heads,
-            out_features=32,
-        )
+        sizes = {"num_queries": 10, "query_dim": 32, "num_layers": self.latent_layers, "num_heads": self.num_heads}
+        self.latents = LatentAttention(self.embed.out_features, **sizes, out_features=32)
         self.encoded_obs: nn.Module = SelfAttention(32, self.self_layers, self.num_heads, out_features=128)
 
     def encode_observations(self, observations: Tensor) -> Tensor:
