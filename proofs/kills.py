@@ -26,7 +26,7 @@ import torch
 
 from holdfast.checkpoint import list_checkpoints, load_checkpoint
 from holdfast.config import load_settings
-from holdfast.envs import World, describe
+from holdfast.envs import World
 from holdfast.rollout import Collector
 from holdfast.runs import TIMING, RunFolder, read_metrics
 from holdfast.trainer import learner, train
@@ -78,7 +78,7 @@ def main() -> None:
 
 def kill_and_resume(name: str, points: int, folder: Path, rng: random.Random) -> int:
     words = [*RUNS[name], *SMALL, f"runs_dir={folder}"]
-    describe(load_settings(words).env)  # imports the world once, before the forks
+    load_settings(words).env.describe()  # imports the world once, before the forks
     counts_file = folder / f"{name}.json"
     code = run_forked(lambda: run_counting(words, f"{name}-untouched", counts_file))
     assert code == 0, f"the uninterrupted run of {name} failed"

@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 from holdfast.config import BatchPlan, Settings, load_settings, plan_batches
 from holdfast.config.settings import TrainerSettings
-from holdfast.envs import World, describe
+from holdfast.envs import World
 from holdfast.policies import make_policy
 from holdfast.rollout.action_log import ActionLog
 from holdfast.runs import read_metrics
@@ -30,7 +30,7 @@ def measure_end_to_end(updates: int, names: tuple[str, ...] = READY) -> list[dic
     rows = []
     for name in names:
         settings, plan, metrics = train_briefly(name, updates + 1)
-        spec = describe(settings.env)
+        spec = settings.env.describe()
         num_slots = settings.env.num_envs * spec.agents_per_env
         experience = loop.make_experience(settings, make_policy(settings.policy, spec), plan, num_slots)
         steps_per_s = updates * plan.batch_size / training_seconds(plan, metrics[1:])
@@ -62,7 +62,7 @@ def train_briefly(name: str, updates: int, *words: str) -> tuple[Settings, Batch
     with tempfile.TemporaryDirectory() as folder:
         words = (f"settings={name}", "progress=off", "run=bench", f"runs_dir={folder}", *words)
         settings = load_settings(words)
-        plan = plan_batches(settings.trainer, settings.env.num_envs * describe(settings.env).agents_per_env)
+        plan = plan_batches(settings.trainer, settings.env.num_envs * settings.env.describe().agents_per_env)
         settings = load_settings([*words, f"trainer.total_timesteps={updates * plan.batch_size}"])
         return settings, plan, read_metrics(train(settings).run)
 

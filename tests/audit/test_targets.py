@@ -13,7 +13,6 @@ FILE = """
 from torch import nn
 from holdfast.audit.adapters import BareRecurrent
 from holdfast.config import load_settings
-from holdfast.envs import describe
 from holdfast.policies import LSTMWrapper, Policy
 
 def gives_module():
@@ -26,7 +25,7 @@ def gives_adapter():
     return BareRecurrent(nn.LSTMCell(3, 4))
 
 def gives_policy():
-    return NoMethods(describe(load_settings(["env=gym:CartPole-v1"]).env))
+    return NoMethods(load_settings(["env=gym:CartPole-v1"]).env.describe())
 
 module = nn.LSTM(3, 4)
 nothing = None

@@ -2,7 +2,7 @@
 
 import torch
 
-from holdfast.envs import ArenaEnv, describe
+from holdfast.envs import ArenaEnv
 from holdfast.policies import Fast
 from holdfast.spec import keys
 from support.policies import random_actions, random_arrivals, score
@@ -11,7 +11,7 @@ from support.policies import random_actions, random_arrivals, score
 def test_the_first_version_computes_the_same():
     from first_version import FirstVersionFast
 
-    spec = describe(ArenaEnv())
+    spec = ArenaEnv().describe()
     torch.manual_seed(0)
     # In double precision: what single precision blurs would hide a small difference.
     ours, first = Fast(spec).double(), FirstVersionFast(spec).double()

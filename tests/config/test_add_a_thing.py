@@ -11,7 +11,7 @@ from torch import nn
 from holdfast.config import list_keys, load_run_settings, load_settings
 from holdfast.config.registry import AGENTS, CELLS, POLICIES, WORLDS
 from holdfast.config.sections import Count, EnvSection, PolicySection, world_name
-from holdfast.envs import World, describe, make_world
+from holdfast.envs import World, make_world
 from holdfast.errors import SettingsError
 from holdfast.policies import LSTMWrapper, make_policy
 from holdfast.policies.components import component
@@ -131,11 +131,11 @@ def test_a_new_cell_is_a_choice_and_a_component():
     with pytest.raises(SettingsError, match=r"Did you mean decay\?"):
         load_settings(["policy.core=deca"])
     settings = load_settings(["agent=fast", "policy.core=decay", "policy.hidden=8"])
-    policy = make_policy(settings.policy, describe(settings.env))
+    policy = make_policy(settings.policy, settings.env.describe())
     assert policy.state_shapes == ((1, 8),)
     graph = read_graph("fast")
     graph["components"]["_core_"]["type"] = "Decay"
-    assert make_policy(load_settings(["agent=fast"]).policy, describe(settings.env), graph).state_shapes == ((1, 128),)
+    assert make_policy(load_settings(["agent=fast"]).policy, settings.env.describe(), graph).state_shapes == ((1, 128),)
 
 
 def test_a_new_component_is_used_in_a_file(tmp_path):

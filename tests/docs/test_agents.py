@@ -8,7 +8,6 @@ import pytest
 
 from holdfast.config import load_settings
 from holdfast.config.values import parse_yaml
-from holdfast.envs import describe
 from holdfast.errors import SettingsError
 from holdfast.policies import GRID_AGENTS, ComponentPolicy, make_policy
 from holdfast.policies.components.component import BuildContext, Entry, Shape, WiringError
@@ -103,7 +102,7 @@ def test_which_components_take_a_nonlinearity():
 
 
 def test_sizes_of_the_agents():
-    spec = describe(load_settings([]).env)
+    spec = load_settings([]).env.describe()
     shown = {row[0].strip("`"): row[-1] for row in rows("## The ten agents")}
     assert set(shown) == set(GRID_AGENTS)
     for name in GRID_AGENTS:

@@ -6,8 +6,8 @@ import sys
 import pytest
 from gymnasium import spaces
 
-from holdfast.config.settings import EnvSection
-from holdfast.envs import GymEnv, GymVectorEnv, PettingZooEnv, describe, make_world
+from holdfast.config.sections import EnvSection
+from holdfast.envs import GymEnv, GymVectorEnv, PettingZooEnv, make_world
 from holdfast.errors import SettingsError
 from holdfast.spec import BoxActions, BoxObs, DiscreteActions, DiscreteObs, WorldSpec
 
@@ -44,7 +44,7 @@ from holdfast.spec import BoxActions, BoxObs, DiscreteActions, DiscreteObs, Worl
     ids=lambda value: getattr(value, "name", None),
 )
 def test_describe_says_what_the_world_is(settings: EnvSection, spec: WorldSpec):
-    assert describe(settings) == spec
+    assert settings.describe() == spec
     with make_world(settings, env_ids=range(2)) as world:
         assert world.world_spec == spec
         assert world.num_slots == 2 * spec.agents_per_env
@@ -105,7 +105,7 @@ def gym(name: str, **kwargs: object) -> GymEnv:
 )
 def test_what_cannot_be_made_is_refused_in_the_users_words(settings: EnvSection, words: list[str]):
     with pytest.raises(SettingsError) as described:
-        describe(settings)
+        settings.describe()
     with pytest.raises(SettingsError) as made:
         make_world(settings)
     assert str(described.value) == str(made.value)

@@ -5,7 +5,7 @@ import pytest
 from toy_masks import legal
 
 from holdfast.config import load_settings
-from holdfast.envs import GymEnv, GymVectorEnv, PettingZooEnv, World, describe, make_world
+from holdfast.envs import GymEnv, GymVectorEnv, PettingZooEnv, World, make_world
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.spec import DiscreteActions, MultiDiscreteActions, WorldSpec
 
@@ -80,11 +80,11 @@ def test_the_spec_says_that_actions_are_masked_and_keeps_it():
         (gate(parts=True), MultiDiscreteActions((2, 3), masked=True), 5),
         (gates(), DiscreteActions(("0", "1", "2", "3"), masked=True), 4),
     ):
-        spec = describe(settings)
+        spec = settings.describe()
         assert spec.actions == actions
         assert spec.mask_size == size
         assert WorldSpec.from_json(spec.to_json()) == spec
-    unmasked = describe(gate().model_copy(update={"action_mask": False}))
+    unmasked = gate().model_copy(update={"action_mask": False}).describe()
     assert unmasked.mask_size == 0
     assert unmasked.actions == DiscreteActions(("0", "1", "2", "3"))
     with make_world(gate().model_copy(update={"action_mask": False})) as world:
@@ -168,7 +168,7 @@ def test_an_episodes_last_mask_may_be_missing_or_allow_nothing():
 )
 def test_real_numbers_have_no_masks(settings: GymEnv | PettingZooEnv):
     with pytest.raises(SettingsError, match=r"env\.action_mask=true.*real numbers"):
-        describe(settings)
+        settings.describe()
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_real_numbers_have_no_masks(settings: GymEnv | PettingZooEnv):
 )
 def test_an_environment_without_masks_is_refused(settings: GymEnv | PettingZooEnv):
     with pytest.raises(SettingsError, match=r"no info\['action_mask'\]"):
-        describe(settings)
+        settings.describe()
 
 
 def test_vector_environments_refuse_the_key():

@@ -18,7 +18,7 @@ from toy_gym import FAULTS
 from toy_masks import legal
 from toy_processes import comes_true, gone, pids, run_parent
 
-from holdfast.config.settings import EnvSection
+from holdfast.config.sections import EnvSection
 from holdfast.envs import CollectEnv, GymEnv, ReplayPoint, World, episode_seed, make_world, workers
 from holdfast.envs.workers import WorkerWorld
 from holdfast.errors import HoldfastError, NonFiniteError

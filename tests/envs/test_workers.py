@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy_play import play, same
 
-from holdfast.config.settings import EnvSection
+from holdfast.config.sections import EnvSection
 from holdfast.envs import GymEnv, MemoryEnv, PettingZooEnv, make_world
 from holdfast.envs.worker_process import shared_buffers
 from holdfast.envs.workers import WorkerWorld, split

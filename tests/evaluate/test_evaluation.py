@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from holdfast.config import load_settings
-from holdfast.envs import describe
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.evaluate import evaluate, evaluate_run
 from holdfast.policies import make_policy
@@ -54,7 +53,7 @@ def test_a_checkpoint_that_is_not_there(run: Path):
 
 def test_an_endless_episode_is_an_error_that_names_the_slot():
     settings = load_settings(["env=gym:CartPole-v1", "env.num_envs=2", "policy.hidden=8"])
-    policy = make_policy(settings.policy, describe(settings.env))
+    policy = make_policy(settings.policy, settings.env.describe())
     with pytest.raises(HoldfastError, match=r"gym:CartPole-v1: the episode of slot 0 has not ended after 3 steps"):
         evaluate(policy, settings.env, episodes=2, seed=0, max_steps=3)
     assert evaluate(policy, settings.env, episodes=2, seed=0, max_steps=500).episodes == 2

@@ -7,7 +7,6 @@ from tensordict import TensorDict
 from holdfast.config import load_settings, registry
 from holdfast.config.batches import plan_batches
 from holdfast.config.settings import TrainerSettings
-from holdfast.envs import describe
 from holdfast.policies import GRID_AGENTS, MettaAgent, shared_name
 from holdfast.ppo import Experience
 from holdfast.rollout import Collector
@@ -157,7 +156,7 @@ def test_a_weight_that_differs_is_detected():
 
 
 def test_every_agent_is_built_for_a_real_world():
-    spec = describe(load_settings(["env=arena"]).env)
+    spec = load_settings(["env=arena"]).env.describe()
     for name in GRID_AGENTS:
         plain, graph = make_pair(name, spec=spec)
         assert sum(p.numel() for p in plain.parameters()) == sum(p.numel() for p in graph.parameters())

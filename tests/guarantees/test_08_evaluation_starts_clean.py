@@ -6,7 +6,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from holdfast.envs import CollectEnv, GymEnv, describe
+from holdfast.envs import CollectEnv, GymEnv
 from holdfast.evaluate import evaluate
 from holdfast.policies import BoxPolicy, Fast
 
@@ -41,7 +41,7 @@ def _registered():
 def test_later_episodes_equal_the_first(core):
     env = GymEnv(name="gym:SameEveryTime-v0", num_envs=1)
     torch.manual_seed(1)
-    policy = BoxPolicy(describe(env), core=core)
+    policy = BoxPolicy(env.describe(), core=core)
     with torch.no_grad():
         for p in policy.parameters():
             p.add_(0.2 * torch.randn_like(p))
@@ -56,7 +56,7 @@ def test_later_episodes_differ_with_lifetime_memory():
     """Show that the test above can fail."""
     env = GymEnv(name="gym:SameEveryTime-v0", num_envs=1)
     torch.manual_seed(1)
-    policy = BoxPolicy(describe(env), memory_scope="lifetime")
+    policy = BoxPolicy(env.describe(), memory_scope="lifetime")
     with torch.no_grad():
         for p in policy.parameters():
             p.add_(0.2 * torch.randn_like(p))
@@ -66,7 +66,7 @@ def test_later_episodes_differ_with_lifetime_memory():
 
 def test_memory_from_before_the_evaluation_has_no_effect():
     env = GymEnv(name="gym:SameEveryTime-v0", num_envs=1)
-    policy = BoxPolicy(describe(env))
+    policy = BoxPolicy(env.describe())
     clean = evaluate(policy, env, episodes=2, seed=0)
     flags = torch.zeros(1, dtype=torch.bool)
     policy(
@@ -79,7 +79,7 @@ def test_episodes_depend_on_their_own_seed_only():
     """More episodes per slot add episodes and change none. Pendulum's returns differ for every seed."""
     env = GymEnv(name="gym:Pendulum-v1", num_envs=1, hide=[2])
     torch.manual_seed(0)
-    policy = BoxPolicy(describe(env))
+    policy = BoxPolicy(env.describe())
     one = evaluate(policy, env, episodes=3, seed=3, num_envs=3).returns
     longer = evaluate(policy, env, episodes=6, seed=3, num_envs=3).returns
     assert longer[:3] == one  # all episodes last 200 steps, so each slot's first comes before any second
@@ -91,11 +91,11 @@ def test_episodes_depend_on_their_own_seed_only():
 def test_desync_does_not_shorten_evaluation_episodes(episodes):
     env = CollectEnv(num_envs=3, agents=2, max_steps=12, desync=True)
     torch.manual_seed(0)
-    assert evaluate(Fast(describe(env)), env, episodes=episodes, seed=0).length_mean == 12
+    assert evaluate(Fast(env.describe()), env, episodes=episodes, seed=0).length_mean == 12
 
 
 def test_evaluation_may_use_more_slots_than_training():
     env = GymEnv(name="gym:SameEveryTime-v0", num_envs=1)
-    policy = BoxPolicy(describe(env))
+    policy = BoxPolicy(env.describe())
     policy.set_memory(tuple(torch.randn(layers, 2, hidden) for layers, hidden in policy.state_shapes))
     assert len(evaluate(policy, env, episodes=7, seed=0, num_envs=7).returns) == 7

@@ -407,13 +407,12 @@ def test_debug_shapes_prints_shapes(tmp_path, caplog):
 
 def test_debug_poison_fills_the_buffer():
     from holdfast.config import plan_batches
-    from holdfast.envs import describe
     from holdfast.policies import make_policy
     from holdfast.trainer.loop import make_experience
 
     def unwritten(*words):
         settings = load_settings([*GYM, *words])
-        policy = make_policy(settings.policy, describe(settings.env))
+        policy = make_policy(settings.policy, settings.env.describe())
         experience = make_experience(settings, policy, plan_batches(settings.trainer, 4), 4)
         return experience.inputs[0]["env_obs"]
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from holdfast.envs import GymEnv, describe
+from holdfast.envs import GymEnv
 from holdfast.evaluate import evaluate
 from holdfast.policies import BoxPolicy
 from holdfast.spec import keys
@@ -50,7 +50,7 @@ def test_pure_calls_between_steps_leave_a_rollout_bit_identical(name, core):
 @pytest.mark.parametrize("greedy", [True, False])
 def test_an_evaluation_between_steps_changes_nothing(greedy):
     env = GymEnv(name="gym:CartPole-v1", num_envs=2, hide=[1, 3])
-    spec = describe(env)
+    spec = env.describe()
     torch.manual_seed(0)
     policy = BoxPolicy(spec)
     policy.sampling.generator = torch.Generator().manual_seed(0)

@@ -16,7 +16,8 @@ import pytest
 from holdfast.config import Key, describe_keys
 from holdfast.config.conflicts import NEEDS
 from holdfast.config.describe import Limits, keys_by_name
-from holdfast.config.settings import EnvSection, PolicySection, Section, Settings
+from holdfast.config.sections import EnvSection, PolicySection, Section
+from holdfast.config.settings import Settings
 
 KEYS = describe_keys()
 PICKS = {"env.name": "env", "policy.py_agent": "py_agent", "policy.agent": "agent"}

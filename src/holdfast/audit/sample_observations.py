@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.config.settings import EnvSection
+from holdfast.config.sections import EnvSection
 from holdfast.envs import make_world
 from holdfast.policies.actions import Sampling, distribution_for, only_legal
 from holdfast.spec import WorldSpec, keys

@@ -19,7 +19,6 @@ from holdfast.audit.subject import Subject
 from holdfast.config import load_settings
 from holdfast.config.nearest import did_you_mean
 from holdfast.config.settings import Settings
-from holdfast.envs import describe
 from holdfast.errors import HoldfastError, SettingsError, first_line, place_of
 from holdfast.policies import MettaAgent, Policy
 from holdfast.policies.registry import load_file
@@ -43,7 +42,7 @@ def find_subject(target: str, words: Sequence[str], seed: int) -> Subject | None
 
 def subject_from_settings(settings: Settings) -> ContractPolicy:
     """Return a fresh policy in its world, as training would start with."""
-    spec = describe(settings.env)
+    spec = settings.env.describe()
 
     def make(seed: int) -> Policy:
         with torch.random.fork_rng(devices=[]):

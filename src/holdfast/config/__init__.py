@@ -3,19 +3,6 @@
 from holdfast.config.batches import BatchPlan, plan_batches
 from holdfast.config.describe import Key, describe_keys
 from holdfast.config.files import describe_ready, settings_to_yaml
-from holdfast.config.listing import list_keys
 from holdfast.config.load import load_run_settings, load_settings
 from holdfast.config.settings import Settings
-
-__all__ = [
-    "BatchPlan",
-    "Key",
-    "Settings",
-    "describe_keys",
-    "describe_ready",
-    "list_keys",
-    "load_run_settings",
-    "load_settings",
-    "plan_batches",
-    "settings_to_yaml",
-]
+from holdfast.config.words import list_keys

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast.config.settings import TrainerSettings
@@ -32,28 +31,24 @@ def plan_batches(trainer: TrainerSettings, num_slots: int) -> BatchPlan:
             f"trainer.batch_size={batch_size}: needs a multiple of {rollout} ({num_slots} slots x horizon "
             f"{horizon}). Nearest: {_multiples(batch_size, rollout)}."
         )
-    problem = size_problem(trainer)
-    if problem:
+    if problem := size_problem(trainer):
         raise SettingsError(problem[1])
-    for key, is_on in (
-        (f"trainer.burn_in={trainer.burn_in}", trainer.burn_in > 0),
-        ("trainer.start_states=refreshed", trainer.start_states == "refreshed"),
-    ):
-        if is_on and batch_size == rollout:
-            raise SettingsError(
-                f"{key}: has no effect with one segment per slot, because no segment precedes it in the batch.\n"
-                f"Set trainer.batch_size={2 * rollout} or more, or remove the key."
-            )
+    if batch_size == rollout and (trainer.burn_in or trainer.start_states == "refreshed"):
+        key = f"trainer.burn_in={trainer.burn_in}" if trainer.burn_in else "trainer.start_states=refreshed"
+        raise SettingsError(
+            f"{key}: has no effect with one segment per slot, because no segment precedes it in the batch.\n"
+            f"Set trainer.batch_size={2 * rollout} or more, or remove the key."
+        )
     segments = batch_size // horizon
     if trainer.minibatch_size is None:
-        per_minibatch = _nearest_divisor(segments, segments / 4)
+        # about a quarter; of two divisors equally near the larger: fewer, steadier gradient steps
+        per_minibatch = min(_divisors(segments), key=lambda d: (abs(d - segments / 4), -d))
     else:
         per_minibatch = trainer.minibatch_size // horizon
     if segments % per_minibatch:
-        fits = _nearest_divisors(segments, per_minibatch)
         raise SettingsError(
             f"trainer.minibatch_size={trainer.minibatch_size}: does not divide the batch of {batch_size} "
-            f"steps ({num_slots} slots). Nearest sizes that do: {_join(d * horizon for d in fits)}."
+            f"steps ({num_slots} slots). Nearest sizes that do: {_fitting(segments, per_minibatch, horizon)}."
         )
     return BatchPlan(
         horizon=horizon,
@@ -79,35 +74,25 @@ def size_problem(trainer: TrainerSettings) -> tuple[str, str] | None:
             f"Nearest: {_multiples(minibatch, horizon)}."
         )
     if batch is not None and minibatch is not None and batch % minibatch:
-        fits = _nearest_divisors(batch // horizon, minibatch // horizon)
         return "trainer.minibatch_size", (
             f"trainer.minibatch_size={minibatch}: does not divide trainer.batch_size={batch}. "
-            f"Nearest sizes that do: {_join(d * horizon for d in fits)}."
+            f"Nearest sizes that do: {_fitting(batch // horizon, minibatch // horizon, horizon)}."
         )
     return None
 
 
 def _multiples(size: int, unit: int) -> str:
     below = size // unit * unit
-    return _join(n for n in (below, below + unit) if n)
+    return " or ".join(str(n) for n in (below, below + unit) if n)
 
 
-def _nearest_divisors(number: int, target: int) -> list[int]:
-    """The divisors of `number` on either side of `target`."""
-    divisors = _divisors(number)
-    below = [d for d in divisors if d <= target][-1:]
-    return below + [d for d in divisors if d > target][:1]
-
-
-def _nearest_divisor(number: int, target: float) -> int:
-    """The divisor nearest to `target`; of two, the larger: fewer, steadier gradient steps."""
-    return min(_divisors(number), key=lambda d: (abs(d - target), -d))
+def _fitting(segments: int, per_minibatch: int, horizon: int) -> str:
+    """Sizes of minibatches on either side of `per_minibatch` segments that divide a batch of `segments`."""
+    divisors = _divisors(segments)
+    nearest = [d for d in divisors if d <= per_minibatch][-1:] + [d for d in divisors if d > per_minibatch][:1]
+    return " or ".join(str(d * horizon) for d in nearest)
 
 
 def _divisors(number: int) -> list[int]:
     small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
     return sorted({*small, *(number // d for d in small)})
-
-
-def _join(sizes: Iterable[int]) -> str:
-    return " or ".join(map(str, sizes))

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from holdfast.config.registry import POLICIES, WORLDS, registered_names
+from holdfast.config.registry import AGENTS, CELLS, POLICIES, WORLDS
 from holdfast.config.sections import EnvSection, OneOf, PolicySection, Section
 from holdfast.config.settings import Settings
 
 Kind = Literal["int", "float", "bool", "text", "choice", "list", "mapping"]
-P = ParamSpec("P")
-R = TypeVar("R")
+KINDS: dict[Any, Kind] = {int: "int", float: "float", bool: "bool", str: "text"}
 
 
 @dataclass(frozen=True)
@@ -46,98 +45,74 @@ def describe_keys(world: str | None = None, policy: str | None = None) -> list[K
     worlds = [WORLDS[world]] if world else WORLDS.values()
     policies = [POLICIES[policy]] if policy else POLICIES.values()
     return [
-        *_walk(Settings, skip=("env", "policy")),
+        *_walk(Settings),
         *(key for section in worlds for key in _walk(section, "env.", f"env={section.word()}")),
         *(key for section in policies for key in _walk(section, "policy.", section.word())),
     ]
 
 
-def _cached(function: Callable[P, R]) -> Callable[P, R]:
-    """Cache results until something new is registered."""
-
-    @cache
-    def cached(_: tuple[tuple[str, ...], ...], *args: P.args, **kwargs: P.kwargs) -> R:
-        return function(*args, **kwargs)
-
-    @wraps(function)
-    def current(*args: P.args, **kwargs: P.kwargs) -> R:
-        return cached(registered_names(), *args, **kwargs)
-
-    return current
-
-
-@_cached
 def keys_by_name() -> dict[str, list[Key]]:
     """Every key of any world and any agent; several entries where several of them have a key of that name."""
+    return _keys_by_name(tuple(tuple(registry) for registry in (WORLDS, POLICIES, AGENTS, CELLS)))
+
+
+@cache
+def _keys_by_name(_registered: tuple[tuple[str, ...], ...]) -> dict[str, list[Key]]:
     found: dict[str, list[Key]] = {}
     for key in describe_keys():
         found.setdefault(key.name, []).append(key)
     return found
 
 
-@_cached
-def groups() -> frozenset[str]:
+def keys_of(world: str | None, policy: str | None) -> dict[str, Key]:
+    """The keys of one world and one kind of policy by name. None: not known, so no keys in that section."""
+    owners = {"", f"env={WORLDS[world].word()}" if world else "", POLICIES[policy].word() if policy else ""}
+    return {key.name: key for keys in keys_by_name().values() for key in keys if key.owner in owners}
+
+
+def groups() -> set[str]:
     """Prefixes of keys: trainer, trainer.schedule, env."""
     names = [name.split(".") for name in keys_by_name()]
-    return frozenset(".".join(parts[:depth]) for parts in names for depth in range(1, len(parts)))
+    return {".".join(parts[:depth]) for parts in names for depth in range(1, len(parts))}
 
 
-@_cached
-def mappings() -> tuple[str, ...]:
+def mappings() -> list[str]:
     """Keys that accept any keys below them: env.kwargs."""
-    return tuple(name for name, rows in keys_by_name().items() if rows[0].kind == "mapping")
+    return [name for name, keys in keys_by_name().items() if keys[0].kind == "mapping"]
 
 
-@_cached
-def keys_of(world: type[EnvSection] | None, policy: type[PolicySection] | None) -> dict[str, Key]:
-    """The keys of one world and one kind of policy by name. None: not known, so no keys in that section."""
-    keys = list(_walk(Settings, skip=("env", "policy")))
-    if world is not None:
-        keys += _walk(world, "env.")
-    if policy is not None:
-        keys += _walk(policy, "policy.")
-    return {key.name: key for key in keys}
-
-
-def _walk(section: type[Section], prefix: str = "", owner: str = "", skip: tuple[str, ...] = ()) -> Iterator[Key]:
+def _walk(section: type[Section], prefix: str = "", owner: str = "") -> Iterator[Key]:
     # first the key that chooses the section: `name` of a world, `agent` or `py_agent` of an agent
     fields = sorted(section.model_fields.items(), key=lambda item: item[0] not in ("name", "agent", "py_agent"))
     for name, field in fields:
-        if name in skip:
-            continue
         inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, Section):
-            yield from _walk(inner, f"{prefix}{name}.", owner)
-        else:
+        if not (isinstance(inner, type) and issubclass(inner, Section)):
             yield _key(prefix + name, field, owner)
+        elif inner not in (EnvSection, PolicySection):
+            yield from _walk(inner, f"{prefix}{name}.", owner)
 
 
 def _key(name: str, field: FieldInfo, owner: str) -> Key:
     type_, metadata, optional = _plain(field.annotation, list(field.metadata))
     limits = _limits(metadata)
     choices: tuple[Any, ...] = ()
-    kind: Kind
     one_of = next((item for item in metadata if isinstance(item, OneOf)), None)
     if one_of or get_origin(type_) is Literal:
         kind, choices = "choice", tuple(one_of.names()) if one_of else get_args(type_)
         allowed = str(choices[0]) if len(choices) == 1 else "one of " + ", ".join(map(str, choices))
     elif get_origin(type_) is list:
-        kind = "list"
         item, item_metadata, _ = _plain(get_args(type_)[0], [])
         limits = _limits(item_metadata)
-        allowed = f"a list such as [1, 3], each {_number(item, limits)}"
+        kind, allowed = "list", f"a list such as [1, 3], each {_number(item, limits)}"
     elif get_origin(type_) is dict:
         kind, allowed = "mapping", f"a mapping such as {{key: value}}; {name}.key=value sets one"
-    elif type_ is bool:
-        kind, allowed = "bool", "on or off"
-    elif type_ in (int, float):
-        kind, allowed = ("int" if type_ is int else "float"), _number(type_, limits)
-    elif type_ is str:
-        kind, allowed = "text", "text"
+    elif type_ in KINDS:
+        kind = KINDS[type_]
+        allowed = {"bool": "on or off", "text": "text"}.get(kind) or _number(type_, limits)
     else:
         raise TypeError(f"{name}: a setting of type {type_} has no description yet")
     if isinstance(field.json_schema_extra, dict):
-        allowed = str(field.json_schema_extra.get("allowed", allowed))
+        allowed = str(field.json_schema_extra["allowed"])
     if optional:
         allowed += ", or None"
     default = None if field.is_required() else field.get_default(call_default_factory=True)
@@ -171,16 +146,9 @@ def _limits(metadata: list[Any]) -> Limits:
 
 def _number(type_: type, limits: Limits) -> str:
     noun = "a whole number" if type_ is int else "a number"
-    low, high = limits.low, limits.high
+    low, high = (f"{limit:.10g}" if isinstance(limit, float) else limit for limit in (limits.low, limits.high))
     if low is not None and high is not None and not limits.low_is_open:
-        return f"{noun} from {_figure(low)} to {_figure(high)}"
-    bounds = []
-    if low is not None:
-        bounds.append(f"{'above' if limits.low_is_open else 'at least'} {_figure(low)}")
-    if high is not None:
-        bounds.append(f"at most {_figure(high)}")
-    return " ".join([noun, " and ".join(bounds)]).strip()
-
-
-def _figure(value: float) -> str:
-    return f"{value:.10g}" if isinstance(value, float) else str(value)
+        return f"{noun} from {low} to {high}"
+    above = "" if low is None else f"{'above' if limits.low_is_open else 'at least'} {low}"
+    below = "" if high is None else f"at most {high}"
+    return f"{noun} {' and '.join(filter(None, (above, below)))}".strip()

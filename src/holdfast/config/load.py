@@ -14,10 +14,10 @@ from holdfast.config.conflicts import find_conflicts
 from holdfast.config.describe import Key, keys_by_name, keys_of, mappings
 from holdfast.config.files import READY, find_settings_file, read_tree, ready_names
 from holdfast.config.nearest import did_you_mean, unknown_agent, unknown_env, unknown_key
-from holdfast.config.registry import POLICIES, WORLDS
+from holdfast.config.registry import WORLDS
 from holdfast.config.sections import PolicySection, find_policy, find_world
 from holdfast.config.settings import Settings
-from holdfast.config.values import printable, read_any, read_data, read_word
+from holdfast.config.values import parse_yaml, printable, read_data, read_word
 from holdfast.config.words import SHORT, Given, Problem, flatten, given_twice, split_words
 from holdfast.errors import SettingsError
 
@@ -62,9 +62,9 @@ def _past_file(typed: list[Given]) -> Path | None:
 
 
 def _ready_file(typed: list[Given]) -> Path | None:
-    env = next((str(g.value).strip() for g in typed if g.key == "env.name"), None)
-    name = "quickstart" if env is None else env
-    return READY / f"{name}.yaml" if name in ready_names() and (env is None or env in WORLDS) else None
+    env = _pick("env.name", typed)
+    name = env.text if env else "quickstart"
+    return READY / f"{name}.yaml" if name in ready_names() and (env is None or name in WORLDS) else None
 
 
 def _read_file(path: Path, problems: list[Problem]) -> list[Given]:
@@ -77,21 +77,27 @@ def _read_file(path: Path, problems: list[Problem]) -> list[Given]:
 def _build(from_file: list[Given], typed: list[Given], problems: list[Problem], of_run: bool = False) -> Settings:
     """Choose world and agent, read every value, validate, and check for conflicts."""
     env = _pick("env.name", typed, from_file)
-    world = _find_world(env, problems) if env else "memory"
+    world = find_world(env.text) if env else "memory"
+    if env and world is None:
+        problems.append(env.problem(f"{env.source}: {unknown_env(printable(env.text), ready_names())}"))
     from_file = _drop_other_world(from_file, world)
     agent = _pick_agent(typed, problems) or _pick_agent(from_file, problems)
     usual_agent = _usual_agent(world)
     kind = _find_policy(agent, problems, of_run) if agent else find_policy("py_agent", usual_agent)
-    agent_word = agent.shown if agent else f"py_agent={usual_agent}"
-    from_file = _drop_other_agent(from_file, agent)
+    own = _pick_agent(from_file, [])
+    if own and agent and (own.key, own.value) != (agent.key, agent.value):
+        from_file = _drop_agent(from_file)
 
     overridden = tuple(g.key for g in typed)
-    merged = [g for g in from_file if not _inside(g.key, overridden)] + typed
-    keys = keys_of(WORLDS[world] if world else None, POLICIES[kind] if kind else None)
+    merged = [g for g in from_file if not any(f"{g.key}.".startswith(f"{key}.") for key in overridden)] + typed
+    keys = keys_of(world, kind)
     tree: dict[str, Any] = {}
     if agent is None:
         _put(tree, "policy.py_agent", usual_agent)
-    env_shown = f"env={printable(str(env.value).strip())}" if env else "env=memory"
+    chosen = {
+        "env": f"env={printable(env.text)}" if env else "env=memory",
+        "policy": agent.shown if agent else f"py_agent={usual_agent}",
+    }
     for g in merged:
         section = {"env": world, "policy": kind}.get(g.key.split(".")[0], "known")
         if section is None and _exists(g.key, keys_by_name()):
@@ -99,17 +105,16 @@ def _build(from_file: list[Given], typed: list[Given], problems: list[Problem], 
         if g.key in AGENT_KEYS and g is not agent:
             continue  # a second agent is already reported
         try:
-            _put(tree, g.key, _read(g, keys, env_shown, agent_word))
+            _put(tree, g.key, _read(g, keys, chosen))
         except SettingsError as error:
-            problems.append(Problem(g.order, g.key, str(error)))
+            problems.append(g.problem(str(error)))
 
     settings = _check(tree, keys, merged, problems)
     if settings is not None and not problems:
         given = {g.key: g for g in merged}
         for key, message in find_conflicts(settings, given=overridden):
             g = given.get(key)
-            where = _in_file(g) if g else ""
-            problems.append(Problem(g.order if g else len(merged), key, message + where))
+            problems.append(g.problem(message + _in_file(g)) if g else Problem(len(merged), key, message))
     if problems or settings is None:
         raise _first(problems)
     return settings
@@ -122,7 +127,7 @@ def _pick(key: str, *sources: list[Given]) -> Given | None:
 def _drop_other_world(from_file: list[Given], world: str | None) -> list[Given]:
     """Drop the file's env.* if it is for another world, and its agent if the other world usually has another."""
     env = _pick("env.name", from_file)
-    of_file = find_world(str(env.value).strip()) if env else "memory"
+    of_file = find_world(env.text) if env else "memory"
     if world in (None, of_file):
         return from_file
     if _usual_agent(world) != _usual_agent(of_file):
@@ -130,14 +135,8 @@ def _drop_other_world(from_file: list[Given], world: str | None) -> list[Given]:
     return [g for g in from_file if not g.key.startswith("env.")]
 
 
-def _drop_other_agent(from_file: list[Given], agent: Given | None) -> list[Given]:
-    """Drop the keys that not every agent has, if the file is for another agent."""
-    own = [g for g in from_file if g.key in AGENT_KEYS]
-    same = not own or (agent is not None and (own[0].key, own[0].value) == (agent.key, agent.value))
-    return from_file if same else _drop_agent(from_file)
-
-
 def _drop_agent(from_file: list[Given]) -> list[Given]:
+    """Drop the keys that not every agent has."""
     common = {f"policy.{field}" for field in PolicySection.model_fields}
     return [g for g in from_file if not g.key.startswith("policy.") or g.key in common]
 
@@ -146,38 +145,23 @@ def _usual_agent(world: str | None) -> str:
     return WORLDS[world].usual_agent if world else "box"
 
 
-def _find_world(env: Given, problems: list[Problem]) -> str | None:
-    name = str(env.value).strip()
-    world = find_world(name)
-    if world is None:
-        message = f"{env.source}: {unknown_env(printable(name), ready_names())}"
-        problems.append(Problem(env.order, env.key, message))
-    return world
-
-
 def _pick_agent(given: list[Given], problems: list[Problem]) -> Given | None:
     """The agent that is chosen; two are a problem."""
     named = sorted((g for g in given if g.key in AGENT_KEYS), key=lambda g: g.order)
     if len(named) > 1:
-        message = f"{named[0].shown} and {named[1].source}: two agents. Remove one."
-        problems.append(Problem(named[1].order, named[1].key, message))
+        problems.append(named[1].problem(f"{named[0].shown} and {named[1].source}: two agents. Remove one."))
     return named[0] if named else None
 
 
 def _find_policy(agent: Given, problems: list[Problem], of_run: bool) -> str | None:
-    key, name = agent.key.removeprefix("policy."), str(agent.value).strip()
-    kind = find_policy(key, name)
+    key, name = agent.key.removeprefix("policy."), printable(agent.text)
+    kind = find_policy(key, agent.text)
     if kind is None:
-        problems.append(Problem(agent.order, agent.key, f"{agent.source}: {unknown_agent(key, printable(name))}"))
+        problems.append(agent.problem(f"{agent.source}: {unknown_agent(key, name)}"))
     elif kind == "own" and agent.file and not of_run:
-        word = f"{key}={printable(name)}"
-        message = f"{agent.source}: a settings file cannot name Python code. Give it on the command line: {word}."
-        problems.append(Problem(agent.order, agent.key, message))
+        reason = f"a settings file cannot name Python code. Give it on the command line: {key}={name}."
+        problems.append(agent.problem(f"{agent.source}: {reason}"))
     return kind
-
-
-def _inside(key: str, overridden: tuple[str, ...]) -> bool:
-    return any(key == other or key.startswith(f"{other}.") for other in overridden)
 
 
 def _exists(key: str, names: Collection[str]) -> bool:
@@ -185,24 +169,21 @@ def _exists(key: str, names: Collection[str]) -> bool:
     return key in names or any(key.startswith(f"{name}.") for name in mappings() if name in names)
 
 
-def _read(g: Given, keys: dict[str, Key], env: str, py_agent: str) -> Any:
-    """The value of a key, still to be validated."""
+def _read(g: Given, keys: dict[str, Key], chosen: dict[str, str]) -> Any:
+    """The value of a key, still to be validated. chosen: world and agent as the user wrote them, for messages."""
     if not _exists(g.key, keys):
-        known = [*keys, *SHORT, "settings"]
-        raise SettingsError(unknown_key(printable(g.key), known, env, py_agent) + _in_file(g))
+        raise SettingsError(unknown_key(printable(g.key), [*keys, *SHORT, "settings"], chosen) + _in_file(g))
+    key = keys.get(g.key)  # None for a key without a type, such as env.kwargs.gravity
     try:
-        value = _value(g, keys.get(g.key))
+        if isinstance(g.value, str) and not g.file:
+            value = read_word(key, g.value) if key else None if g.text == "None" else parse_yaml(g.value)
+        else:
+            value = read_data(key, g.value) if key else g.value
     except ValueError as error:
-        raise SettingsError(_needs(g, keys.get(g.key), str(error))) from error
+        raise SettingsError(_needs(g, key, str(error))) from error
     if g.key == "run" and value == "" and not g.file:
         raise SettingsError(f"{g.shown}: the name is empty. Remove run= to have a name generated.")
     return value
-
-
-def _value(g: Given, key: Key | None) -> Any:
-    if isinstance(g.value, str) and not g.file:
-        return read_word(key, g.value) if key else read_any(g.value)
-    return read_data(key, g.value) if key else g.value
 
 
 def _put(tree: dict[str, Any], key: str, value: Any) -> None:
@@ -221,8 +202,8 @@ def _check(tree: dict[str, Any], keys: dict[str, Key], merged: list[Given], prob
         for failure in error.errors():
             loc = [str(part) for part in failure["loc"]]
             name = next(name for n in range(len(loc), 0, -1) if (name := ".".join(loc[:n])) in keys)
-            g = next(g for g in reversed(merged) if g.key == name or g.key.startswith(f"{name}."))
-            problem = Problem(g.order, g.key, _needs(g, keys[name]))
+            g = next(g for g in reversed(merged) if f"{g.key}.".startswith(f"{name}."))
+            problem = g.problem(_needs(g, keys[name]))
             if problem not in problems:
                 problems.append(problem)
         return None
@@ -230,9 +211,8 @@ def _check(tree: dict[str, Any], keys: dict[str, Key], merged: list[Given], prob
 
 def _needs(g: Given, key: Key | None, reason: str = "") -> str:
     """Message: the word, what its key accepts, the nearest choice, and the reason if there is one."""
-    needs = f" needs {key.allowed}." if key else ""
-    hint = did_you_mean(str(g.value).strip(), map(str, key.choices)) if key else ""
-    return f"{g.source}:{needs}{hint}{f' {reason}.' if reason else ''}"
+    needs = f" needs {key.allowed}.{did_you_mean(g.text, map(str, key.choices))}" if key else ""
+    return f"{g.source}:{needs}{f' {reason}.' if reason else ''}"
 
 
 def _in_file(g: Given) -> str:

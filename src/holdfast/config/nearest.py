@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
-from holdfast.config.describe import Key, groups, keys_by_name
+from holdfast.config.describe import describe_keys, groups, keys_by_name
 from holdfast.config.registry import WORLDS
 from holdfast.config.sections import agent_names
 
@@ -24,31 +24,27 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     return f" Did you mean {found}?" if found else ""
 
 
-def unknown_key(name: str, known: Collection[str], env: str, agent: str) -> str:
-    """Message for a key that this world and agent (as the user wrote them) do not have."""
+def unknown_key(name: str, known: Collection[str], chosen: dict[str, str]) -> str:
+    """Message for a key that the world and the agent do not have. chosen: env and policy, as the user wrote them."""
     everywhere = keys_by_name()
     if name in everywhere:
-        here = env if name.startswith("env.") else agent
-        return f"{name} belongs to {_owners(everywhere[name])}; {here} does not have it."
+        return f"{name} belongs to {_owners(name)}; {chosen[name.split('.')[0]]} does not have it."
     if name in groups():
-        inside = [key for key in known if key.startswith(f"{name}.")]
-        example = f", such as {inside[0]}" if inside else ""
+        example = next((f", such as {key}" for key in known if key.startswith(f"{name}.")), "")
         return f"{name} is a group of keys. Set one of them{example}."
-    meant = _meant(name, known) or _meant(name, everywhere) or _described(name, everywhere)
+    meant = _meant(name, known) or _meant(name, everywhere) or _described(name)
     if meant is None:
         group = name.rpartition(".")[0]
         group = f" {group}" if group in groups() else ""
         return f"unknown key {name}. `holdfast settings{group}` lists all keys."
-    owner = "" if meant in known else f" It belongs to {_owners(everywhere[meant])}."
+    owner = "" if meant in known else f" It belongs to {_owners(meant)}."
     return f"unknown key {name}. Did you mean {meant}?{owner}"
 
 
 def unknown_env(name: str, ready: Collection[str]) -> str:
     """Message for env=NAME where there is no such world. ready: names of ready-made settings files."""
     words = {world: section.word() for world, section in WORLDS.items()}
-    worlds = f"Worlds: {', '.join(words.values())}."
     prefix, colon, rest = name.partition(":")
-    hint = None
     if colon and f"{prefix}:" in words:
         return f"the name after {prefix}: is missing. Write {words[f'{prefix}:']}."
     if colon and prefix in words:
@@ -63,7 +59,7 @@ def unknown_env(name: str, ready: Collection[str]) -> str:
     else:
         found = nearest(name, (world.rstrip(":") for world in words))
         hint = next((word for world, word in words.items() if world.rstrip(":") == found), None)
-    return f"no such world.{f' Did you mean {hint}?' if hint else ''}\n{worlds}"
+    return f"no such world.{f' Did you mean {hint}?' if hint else ''}\nWorlds: {', '.join(words.values())}."
 
 
 def unknown_agent(key: str, name: str) -> str:
@@ -90,16 +86,16 @@ def _meant(name: str, keys: Collection[str]) -> str | None:
     return next((key for key in keys if _last(key) == anywhere), None) or nearest(name, keys, 0.85)
 
 
-def _described(name: str, everywhere: dict[str, list[Key]]) -> str | None:
+def _described(name: str) -> str | None:
     """trainer.learning_rate -> trainer.lr, whose description says "learning rate"."""
     words = _last(name).replace("_", " ").lower()
-    rows = (row for rows in everywhere.values() for row in rows)
-    return next((row.name for row in rows if len(words) > 5 and words in row.description.lower()), None)
+    described = (key for key in describe_keys() if words in key.description.lower())
+    return next((key.name for key in described if len(words) > 5), None)
 
 
 def _last(key: str) -> str:
     return key.rpartition(".")[2]
 
 
-def _owners(keys: list[Key]) -> str:
-    return " and ".join(dict.fromkeys(key.owner for key in keys))
+def _owners(key: str) -> str:
+    return " and ".join(dict.fromkeys(key.owner for key in keys_by_name()[key]))

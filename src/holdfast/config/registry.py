@@ -36,9 +36,7 @@ class Registry(Mapping[str, Any]):
         def add(cls: Class) -> Class:
             module = self._modules.get(name, cls.__module__)
             if module != cls.__module__ or self._classes.get(name, cls).__qualname__ != cls.__qualname__:
-                raise ValueError(
-                    f"{self._variable}: {name!r} is already registered. Choose another name or remove the decorator."
-                )
+                raise ValueError(f"{self._variable}: {name!r} is already registered; choose another name")
             self._classes[name] = cls
             return cls
 
@@ -59,25 +57,17 @@ class Registry(Mapping[str, Any]):
             importlib.import_module(self._modules[name])
         return self._classes[name]
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._classes or name in self._modules
-
     def __iter__(self) -> Iterator[str]:
         return iter(sorted({*self._modules, *self._classes}))
 
     def __len__(self) -> int:
-        return len({*self._modules, *self._classes})
+        return sum(1 for _ in self)
 
 
 WORLDS = Registry("WORLDS", "envs/worlds")  # settings of worlds; "gym:" stands for every name with that prefix
 POLICIES = Registry("POLICIES", "policies")  # settings of policies
 AGENTS = Registry("AGENTS", "policies/plain")  # policy classes, chosen by py_agent
 CELLS = Registry("CELLS", "recurrence")  # recurrent cores, chosen by policy.core
-
-
-def registered_names() -> tuple[tuple[str, ...], ...]:
-    """All names in all registries: what a description of the settings depends on."""
-    return tuple(tuple(registry) for registry in (WORLDS, POLICIES, AGENTS, CELLS))
 
 
 def lazy_exports(package: str) -> Callable[[str], Any]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, SerializeAsAny
 from pydantic_core import CoreSchema, core_schema
 
 from holdfast.config.registry import AGENTS, CELLS, POLICIES, WORLDS
@@ -27,9 +27,10 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-def allowed(text: str) -> dict[str, Any]:
-    """What a text key accepts, for its error message."""
-    return {"allowed": text}
+def setting(default: Any, description: str, allowed: str = "", **limits: Any) -> Any:
+    """A field of a section. allowed: what it accepts, if its type and limits do not say it (for messages)."""
+    extra: Any = {"allowed": allowed} if allowed else None
+    return Field(default=default, description=description, json_schema_extra=extra, **limits)
 
 
 @dataclass(frozen=True)
@@ -47,9 +48,6 @@ class OneOf:
         return value
 
 
-# ----------------------------------------------------------------------------------------------------- worlds
-
-
 class EnvSection(Section):
     """Settings of a world, which know how to build it. Subclasses register with `@WORLDS.register(NAME)`."""
 
@@ -58,11 +56,13 @@ class EnvSection(Section):
     known_deterministic: ClassVar[bool] = False  # no need to test before a run whether episodes can be replayed
 
     name: str
-    num_envs: Count = Field(default=64, le=65536, description="environments; slots = num_envs x agents per environment")
+    num_envs: Count = setting(64, "environments; slots = num_envs x agents per environment", le=65536)
 
     def describe(self) -> WorldSpec:
         """What a policy may know about the world; SettingsError if the world does not exist or is not supported."""
-        raise NotImplementedError
+        with self.build(range(1)) as world:
+            world.check_masks()
+            return world.world_spec
 
     def build(self, env_ids: range, buffers: Any = None) -> Any:
         """The `World` with these environments, writing into `buffers` (its own if None)."""
@@ -79,12 +79,9 @@ class EnvSection(Section):
 def world_name(word: str, description: str, example: str = "") -> Any:
     """The field `name` of a world that is written as `word`: "memory", or "gym:NAME" for any name with that prefix."""
     prefix, colon, _ = word.partition(":")
-    return Field(
-        default=... if colon else word,
-        pattern=rf"^{prefix}{colon}[^\x00-\x1f\x7f]+$" if colon else rf"^{word}$",
-        description=description,
-        json_schema_extra=allowed(f"{word}, such as {example}" if example else word),
-    )
+    pattern = rf"^{prefix}{colon}[^\x00-\x1f\x7f]+$" if colon else rf"^{word}$"
+    allowed = f"{word}, such as {example}" if example else word
+    return setting(... if colon else word, description, allowed, pattern=pattern)
 
 
 def find_world(name: str) -> str | None:
@@ -94,30 +91,27 @@ def find_world(name: str) -> str | None:
     return found if found in WORLDS else None
 
 
-# --------------------------------------------------------------------------------------------------- policies
-
-
 class PolicySection(Section):
     """Settings of every policy. Subclasses register with `@POLICIES.register(KIND)`; None is the agent's default."""
 
     key: ClassVar[str] = "py_agent"  # the key that chooses the agent
     own_file: ClassVar[str] = ""  # how a user's own agent is written
 
-    core: Annotated[str, OneOf(lambda: ("own", *CELLS))] = Field(
-        default="own", description="recurrent cell; own: the agent's default (an LSTM), none: no memory, as a control"
+    core: Annotated[str, OneOf(lambda: ("own", *CELLS))] = setting(
+        "own", "recurrent cell; own: the agent's default (an LSTM), none: no memory, as a control"
     )
-    hidden: int | None = Field(default=None, ge=1, le=8192, description="hidden size (None: the agent's default)")
-    layers: int | None = Field(default=None, ge=1, le=16, description="recurrent layers (None: the agent's default)")
-    memory_scope: Literal["episode", "lifetime"] = Field(
-        default="episode", description="lifetime keeps memory across episodes on purpose (meta-learning)"
+    hidden: int | None = setting(None, "hidden size (None: the agent's default)", ge=1, le=8192)
+    layers: int | None = setting(None, "recurrent layers (None: the agent's default)", ge=1, le=16)
+    memory_scope: Literal["episode", "lifetime"] = setting(
+        "episode", "lifetime keeps memory across episodes on purpose (meta-learning)"
     )
-    compile: bool = Field(default=False, description="torch.compile everything except the recurrent cell")
-    weights: str | None = Field(
-        default=None,
+    compile: bool = setting(False, "torch.compile everything except the recurrent cell")
+    weights: str | None = setting(
+        None,
+        "run or checkpoint whose weights to start from, matched by name, in either family",
         max_length=1000,
         pattern=r"^[^\x00-\x1f\x7f]+$",
-        description="run or checkpoint whose weights to start from, matched by name, in either family",
-        json_schema_extra=allowed("the path of a run folder or of a checkpoint in it"),
+        allowed="the path of a run folder or of a checkpoint in it",
     )
 
     @classmethod
@@ -160,3 +154,28 @@ def agent_names(key: str) -> tuple[str, ...]:
 def plain_agents() -> tuple[str, ...]:
     """Agents without settings of their own: those whose name is not a kind of policy."""
     return tuple(name for name in AGENTS if name not in POLICIES)
+
+
+def _read_world(value: Any) -> Any:
+    """Validate env.* with the section of the world that it names."""
+    if not isinstance(value, dict):
+        return value
+    world = find_world(str(value.get("name", "memory")))
+    if world is None:
+        raise ValueError(f"no such world: {value['name']}")
+    return WORLDS[world].model_validate(value)
+
+
+def _read_policy(value: Any) -> Any:
+    """Validate policy.* with the section of the agent that it names."""
+    if not isinstance(value, dict):
+        return value
+    key = "agent" if "agent" in value else "py_agent"
+    kind = find_policy(key, str(value.get(key, "fast")))
+    if kind is None:
+        raise ValueError(f"no such agent: {key}={value[key]}")
+    return POLICIES[kind].model_validate(value)
+
+
+EnvSettings = Annotated[SerializeAsAny[EnvSection], BeforeValidator(_read_world)]
+PolicySettings = Annotated[SerializeAsAny[PolicySection], BeforeValidator(_read_policy)]

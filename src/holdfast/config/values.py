@@ -16,7 +16,6 @@ MAX_DEPTH = 20
 _NOTHING = ("none", "null", "~")
 _AS_SWITCH = {"true": "on", "yes": "on", "false": "off", "no": "off"}
 
-
 # libyaml where PyYAML was built with it
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SafeDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -87,11 +86,6 @@ def read_data(key: Key, value: Any) -> Any:
     if isinstance(value, str) and key.kind not in ("list", "mapping", "text"):
         return read_word(key, value)
     return value
-
-
-def read_any(text: str) -> Any:
-    """The value of a key without a type, such as env.kwargs.gravity."""
-    return None if text.strip() == "None" else parse_yaml(text)
 
 
 def parse_yaml(text: str) -> Any:

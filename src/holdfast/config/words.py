@@ -1,17 +1,18 @@
-"""Split key=value words and settings files into single keys."""
+"""Split key=value words and settings files into single keys, and list keys by such words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from holdfast.config.describe import groups, keys_by_name, mappings
+from holdfast.config.describe import Key, describe_keys, groups, keys_by_name, mappings
 from holdfast.config.files import ready_names
-from holdfast.config.nearest import nearest
+from holdfast.config.nearest import did_you_mean, nearest, unknown_agent, unknown_env
 from holdfast.config.registry import WORLDS
-from holdfast.config.sections import agent_names
+from holdfast.config.sections import agent_names, find_policy, find_world
 from holdfast.config.values import parse_yaml, printable
+from holdfast.errors import SettingsError
 
 SHORT = {"env": "env.name", "py_agent": "policy.py_agent", "agent": "policy.agent"}
 
@@ -27,8 +28,15 @@ class Given:
     file: str = ""  # the settings file it comes from; "" for a word
 
     @property
+    def text(self) -> str:
+        return str(self.value).strip()
+
+    @property
     def source(self) -> str:
         return f"{self.shown} ({self.file})" if self.file else self.shown
+
+    def problem(self, message: str) -> Problem:
+        return Problem(self.order, self.key, message)
 
 
 class Problem(NamedTuple):
@@ -46,7 +54,7 @@ def split_words(words: Sequence[str]) -> tuple[list[Given], list[Problem]]:
         if not equals or not key or key.startswith("-"):
             problems.append(Problem(order, key, f"{printable(word)}: {_not_a_setting(key, text)}"))
             continue
-        if key in groups() and text.strip().startswith("{"):
+        if text.strip().startswith("{") and key in groups():
             try:
                 tree = parse_yaml(text)
             except ValueError as error:
@@ -76,24 +84,18 @@ def given_twice(given: Sequence[Given]) -> list[Problem]:
             same = first.key == second.key and first.value != second.value
             inside = first.key.startswith(f"{second.key}.") or second.key.startswith(f"{first.key}.")
             if same or inside:
-                message = f"{first.shown} and {second.source}: the same key twice. Remove one."
-                problems.append(Problem(second.order, second.key, message))
+                problems.append(second.problem(f"{first.shown} and {second.source}: the same key twice. Remove one."))
     return problems
-
-
-def _key_of_option(option: str) -> str:
-    """The key for an option: trainer.total_timesteps for --total-timesteps."""
-    name = option.lstrip("-").replace("-", "_")
-    keys = [*keys_by_name(), *SHORT]
-    ends_so = [key for key in keys if name == key.rpartition(".")[2]]
-    return name if name in keys else next(iter(ends_so), None) or nearest(name, keys) or printable(name)
 
 
 def _not_a_setting(key: str, text: str) -> str:
     if not key:
         return "the key is missing. Write key=value, such as trainer.lr=1e-3."
-    if key.startswith("-"):
-        return f"settings are written without dashes. Write {_key_of_option(key)}={printable(text) or 'value'}."
+    if key.startswith("-"):  # --total-timesteps is trainer.total_timesteps
+        name, keys = key.lstrip("-").replace("-", "_"), [*SHORT, *keys_by_name()]
+        same_end = next((key for key in keys if name in (key, key.rpartition(".")[2])), None)
+        meant = same_end or nearest(name, keys) or printable(name)
+        return f"settings are written without dashes. Write {meant}={printable(text) or 'value'}."
     hints = {
         **{name: f"settings={name}" for name in ready_names()},
         **{name: f"env={name}" for name in WORLDS if ":" not in name},
@@ -103,3 +105,44 @@ def _not_a_setting(key: str, text: str) -> str:
     }
     found = nearest(key, hints)
     return f"not key=value.{f' Did you mean {hints[found]}?' if found else ' Write it as trainer.lr=1e-3.'}"
+
+
+def list_keys(words: Sequence[str]) -> list[Key]:
+    """Keys that start with a prefix, of one world (`env=gym:CartPole-v1`), of one agent (`py_agent=box`, `agent=fast`).
+
+    A key that is the same in several worlds or agents is listed once.
+    """
+    prefix, env, agent = "", None, None
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            prefix = word.strip(". ")
+        elif name == "env":
+            env = find_world(value) or next((world for world in WORLDS if world.rstrip(":") == value.rstrip(":")), None)
+            if env is None:
+                raise SettingsError(f"{printable(word)}: {unknown_env(printable(value), ready_names())}")
+        elif name in ("agent", "py_agent"):
+            agent = find_policy(name, value)
+            if agent is None:
+                raise SettingsError(f"{printable(word)}: {unknown_agent(name, printable(value))}")
+        else:
+            raise SettingsError(f"{printable(word)}: is not a filter. Use env=..., py_agent=... or agent=....")
+    keys = _merge(describe_keys(env, agent))
+    found = [key for key in keys if key.name.startswith(prefix)]
+    if not found:
+        names = {key.name for key in keys} | groups()
+        raise SettingsError(f"no key starts with {printable(prefix)}.{did_you_mean(prefix, names)}")
+    return found
+
+
+def _merge(keys: list[Key]) -> list[Key]:
+    """Merge keys that are the same for several owners; no owner if the key is the same for all agents."""
+    rows: dict[str, list[Key]] = {}
+    for key in keys:
+        rows.setdefault(repr(replace(key, owner="")), []).append(key)
+    num_agents = len({key.owner for key in keys if key.name.startswith("policy.")})
+    merged = []
+    for same in rows.values():
+        of_every_agent = same[0].name.startswith("policy.") and len(same) == num_agents > 1
+        merged.append(replace(same[0], owner="" if of_every_agent else ", ".join(key.owner for key in same)))
+    return merged

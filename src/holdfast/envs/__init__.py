@@ -5,31 +5,13 @@ from typing import TYPE_CHECKING
 from holdfast.config.registry import lazy_exports
 
 if TYPE_CHECKING:
-    from holdfast.envs.make import describe, make_world
+    from holdfast.envs.make import make_world
     from holdfast.envs.replayable import why_not_replayable
     from holdfast.envs.world import Buffers, ReplayError, ReplayPoint, World, episode_seed
     from holdfast.envs.worlds.arena import ArenaEnv
     from holdfast.envs.worlds.collect import CollectEnv
-    from holdfast.envs.worlds.gym import GymEnv
-    from holdfast.envs.worlds.gymvec import GymVectorEnv
+    from holdfast.envs.worlds.gym import GymEnv, GymVectorEnv
     from holdfast.envs.worlds.memory import MemoryEnv
     from holdfast.envs.worlds.pettingzoo import PettingZooEnv
-
-__all__ = [
-    "ArenaEnv",
-    "Buffers",
-    "CollectEnv",
-    "GymEnv",
-    "GymVectorEnv",
-    "MemoryEnv",
-    "PettingZooEnv",
-    "ReplayError",
-    "ReplayPoint",
-    "World",
-    "describe",
-    "episode_seed",
-    "make_world",
-    "why_not_replayable",
-]
 
 __getattr__ = lazy_exports(__name__)

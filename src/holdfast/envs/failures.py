@@ -12,12 +12,19 @@ class BadValue(Exception):  # noqa: N818  (internal: `environment_error` turns i
     """An environment returned something its spaces do not allow. The text continues "returned ..."."""
 
 
+class BadMask(BadValue):
+    """The same for an action mask."""
+
+
 def environment_error(world: str, where: str, doing: str, step: int, error: BaseException) -> HoldfastError:
     """The error to show to the user. where: "environment 3 (slot 3)"; doing: "step" or "reset"."""
     if isinstance(error, BadValue):
         return HoldfastError(f"{world}: {where} returned {error} from {doing}() at step {step}.")
-    what = describe_error(error)
-    return HoldfastError(f"{world}: {where} raised {what} in {doing}() at step {step}.{_origin(error)}")
+    frames = traceback.extract_tb(error.__traceback__)[-1:]
+    origin = [f"\nRaised in {frame.name}, {os.path.basename(frame.filename)} line {frame.lineno}." for frame in frames]
+    return HoldfastError(
+        f"{world}: {where} raised {describe_error(error)} in {doing}() at step {step}.{''.join(origin)}"
+    )
 
 
 def describe_error(error: BaseException) -> str:
@@ -38,11 +45,3 @@ def last_lines(error: BaseException, count: int = 4) -> str:
 def numbered(noun: str, numbers: range) -> str:
     """'slot 3' or 'slots 3 to 7'."""
     return f"{noun} {numbers[0]}" if len(numbers) == 1 else f"{noun}s {numbers[0]} to {numbers[-1]}"
-
-
-def _origin(error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    if not frames:
-        return ""
-    frame = frames[-1]
-    return f"\nRaised in {frame.name}, {os.path.basename(frame.filename)} line {frame.lineno}."

@@ -6,27 +6,13 @@ from difflib import get_close_matches
 from typing import Any
 
 import gymnasium
-import numpy as np
 
-from holdfast.envs.failures import BadValue, describe_error, environment_error
-from holdfast.envs.masks import MaskReader, refused_mask, with_masks
-from holdfast.envs.spaces import action_writer, obs_reader
+from holdfast.envs.failures import BadValue, describe_error
+from holdfast.envs.spaces import MaskReader, action_writer, obs_reader
 from holdfast.envs.world import Buffers, World
 from holdfast.envs.worlds.gym import GymEnv
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.spec import WorldSpec
-
-
-def describe_gym(settings: GymEnv) -> WorldSpec:
-    """The spec of the world, from one environment that is closed again."""
-    env = make_env(settings)
-    try:
-        spec = _spec(settings, env)
-        if settings.action_mask:
-            _try_mask(spec, env)
-        return spec
-    finally:
-        env.close()
 
 
 class GymWorld(World):
@@ -37,13 +23,13 @@ class GymWorld(World):
         try:
             for _ in env_ids:
                 self._envs.append(make_env(settings))
-            super().__init__(_spec(settings, self._envs[0]), env_ids, buffers)
+            first = self._envs[0]
+            self._reader = obs_reader(first.observation_space, settings.name, settings.hide)
+            self._writer = action_writer(first.action_space, settings.name, env_ids.start, settings.action_mask)
+            super().__init__(WorldSpec(settings.name, self._reader.spec, self._writer.spec, 1), env_ids, buffers)
         except BaseException:
             self.close()
             raise
-        first = self._envs[0]
-        self._reader = obs_reader(first.observation_space, settings.name, settings.hide)
-        self._writer = action_writer(first.action_space, settings.name, env_ids.start)
         # `array[row, ...]` is a view even where a row is a single number
         self._obs = [self.buffers.obs[row, ...] for row in range(self.num_slots)]
         self._final_obs = [self.buffers.final_obs[row, ...] for row in range(self.num_slots)]
@@ -60,10 +46,8 @@ class GymWorld(World):
                 try:
                     b.rewards[row], b.terminated[row], b.truncated[row] = reward, terminated, truncated
                 except (TypeError, ValueError) as error:
-                    raise BadValue(
-                        f"reward {reward!r}, terminated {terminated!r}, truncated {truncated!r}, "
-                        "not a number and two flags,"
-                    ) from error
+                    got = f"reward {reward!r}, terminated {terminated!r}, truncated {truncated!r}"
+                    raise BadValue(f"{got}, not a number and two flags,") from error
                 if terminated or truncated:
                     read(obs, self._final_obs[row])
                     if masks is not None:
@@ -76,7 +60,7 @@ class GymWorld(World):
         except HoldfastError:
             raise
         except (Exception, SystemExit) as error:
-            raise environment_error(self.world_spec.name, self._where(row), "step", self.steps, error) from error
+            raise self._failure(row, "step", error) from error
 
     def _start(self, index: int, seed: int) -> None:
         try:
@@ -85,10 +69,7 @@ class GymWorld(World):
             if self._masks is not None:
                 self._masks.read(info, self.buffers.action_mask[index])
         except (Exception, SystemExit) as error:
-            raise environment_error(self.world_spec.name, self._where(index), "reset", self.steps, error) from error
-
-    def _where(self, row: int) -> str:
-        return f"environment {self.env_ids[row]} (slot {self.env_ids[row]})"
+            raise self._failure(index, "reset", error) from error
 
     def close_extras(self, **kwargs: Any) -> None:
         for env in self._envs:
@@ -113,24 +94,3 @@ def cannot_make(name: str, env_id: str, error: Exception) -> SettingsError:
     near = [lowered[match] for match in get_close_matches(short_id.lower(), lowered, n=3, cutoff=0.5)]
     hint = f"Nearest: {', '.join(near)}." if near else "gymnasium.pprint_registry() lists all."
     return SettingsError(f"env={name}: Gymnasium has no environment {short_id!r}. {hint}")
-
-
-def _spec(settings: GymEnv, env: gymnasium.Env) -> WorldSpec:
-    actions = action_writer(env.action_space, settings.name, 0).spec
-    return WorldSpec(
-        name=settings.name,
-        obs=obs_reader(env.observation_space, settings.name, settings.hide).spec,
-        actions=with_masks(actions, settings.name) if settings.action_mask else actions,
-        agents_per_env=1,
-    )
-
-
-def _try_mask(spec: WorldSpec, env: gymnasium.Env) -> None:
-    """Reset once, to refuse an environment without masks before a run starts."""
-    try:
-        _, info = env.reset(seed=0)
-        MaskReader(spec.actions.mask_sizes).read(info, np.zeros(spec.mask_size, bool))
-    except BadValue as error:
-        raise refused_mask(spec.name, error) from error
-    except Exception as error:
-        raise environment_error(spec.name, "environment 0 (slot 0)", "reset", 0, error) from error

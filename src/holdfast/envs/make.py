@@ -8,7 +8,6 @@ from holdfast.config.sections import EnvSection
 from holdfast.config.settings import TrainerSettings
 from holdfast.envs.world import World
 from holdfast.errors import SettingsError
-from holdfast.spec import WorldSpec
 
 DEFAULTS = TrainerSettings()
 
@@ -40,8 +39,3 @@ def make_world(
     return WorkerWorld(
         settings, num_workers, env_ids, timeout=worker_timeout, failures=worker_failures, on_failure=on_failure
     )
-
-
-def describe(settings: EnvSection) -> WorldSpec:
-    """What a policy may know about the world; SettingsError if it does not exist or is not supported."""
-    return settings.describe()

@@ -1,54 +1,28 @@
-"""Translate Gymnasium spaces to our specs, and convert observations and actions accordingly.
+"""Translate Gymnasium spaces to our specs, and convert observations, actions and action masks accordingly.
 
 A reader or writer is built once per world. `lead` is () for values of one slot and (N,) for a batch of N slots.
+`reader.read(obs, out)` checks an observation against its space (BadValue if it does not fit) and copies it into
+out [*lead, *spec.shape], because environments may reuse their arrays.
+`writer.write(actions)` converts our actions [N, *spec.shape] to a new array [N, *the environment's action shape].
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from holdfast.envs.failures import BadValue
+from holdfast.envs.failures import BadMask, BadValue
 from holdfast.errors import NonFiniteError, SettingsError
-from holdfast.spec import (
-    ActionSpec,
-    BoxActions,
-    BoxObs,
-    DiscreteActions,
-    DiscreteObs,
-    MultiDiscreteActions,
-    ObsPart,
-    ObsSpec,
-)
+from holdfast.spec import BoxActions, BoxObs, DiscreteActions, DiscreteObs, MultiDiscreteActions, ObsPart, keys
 
 
-class ObsReader(Protocol):
-    """Checks an observation against its space and copies it, because environments may reuse their arrays."""
-
-    @property
-    def spec(self) -> ObsSpec: ...
-
-    def read(self, obs: Any, out: np.ndarray) -> None:
-        """Write obs into out [*lead, *spec.shape]; BadValue if obs does not fit the space."""
-        ...
-
-
-class ActionWriter(Protocol):
-    """Converts rows of our action array to actions of the environment."""
-
-    @property
-    def spec(self) -> ActionSpec: ...
-
-    def write(self, actions: np.ndarray) -> np.ndarray:
-        """actions [N, *spec.shape] -> a new array [N, *the environment's action shape]."""
-        ...
-
-
-def obs_reader(space: spaces.Space, world: str, hide: Iterable[int] = (), lead: tuple[int, ...] = ()) -> ObsReader:
+def obs_reader(
+    space: spaces.Space, world: str, hide: Iterable[int] = (), lead: tuple[int, ...] = ()
+) -> BoxReader | DiscreteReader | DictReader:
     """The reader for an observation space; SettingsError if the space is not supported."""
     hide = sorted(set(hide))
     if hide and not (isinstance(space, spaces.Box) and len(space.shape) == 1):
@@ -63,9 +37,8 @@ def obs_reader(space: spaces.Space, world: str, hide: Iterable[int] = (), lead: 
     if isinstance(space, spaces.Dict) and space.spaces:
         if all(isinstance(part, spaces.Box) for part in space.spaces.values()):
             return DictReader(space, lead)
-        odd = {key: part for key, part in space.spaces.items() if not isinstance(part, spaces.Box)}
-        space = next(iter(odd.values()))
-        world = f"{world}, in its entry {next(iter(odd))!r},"
+        entry, space = next(item for item in space.spaces.items() if not isinstance(item[1], spaces.Box))
+        world = f"{world}, in its entry {entry!r},"
     raise SettingsError(
         f"{world} has {_short(space)} observations, which are not supported.\n"
         "Supported: Box, Discrete, Dict of Box. A gymnasium.ObservationWrapper can convert to one of them."
@@ -76,22 +49,19 @@ class BoxReader:
     """A Box: uint8 stays uint8, every other type becomes float32."""
 
     def __init__(self, space: spaces.Box, world: str, hide: list[int], lead: tuple[int, ...]):
-        keep = None
-        shape = space.shape
+        shape, self._keep = space.shape, None
         if hide:
             size = shape[0]
             if hide[-1] >= size:
                 raise SettingsError(
                     f"env.hide={hide}: {world} shows {size} numbers; allowed are entries 0 to {size - 1}."
                 )
-            keep = np.array([entry for entry in range(size) if entry not in hide], dtype=np.int64)
-            if not len(keep):
+            self._keep = np.delete(np.arange(size), hide)
+            shape = self._keep.shape
+            if not self._keep.size:
                 raise SettingsError(f"env.hide={hide} hides all {size} numbers of {world}; leave at least one.")
-            shape = (len(keep),)
-        self.spec = BoxObs(shape, _stored_dtype(space), scale=_scale(space))
-        self._keep = keep
-        self._shape = (*lead, *space.shape)
-        self._dtype = space.dtype
+        self.spec = BoxObs(shape, "uint8" if space.dtype == np.uint8 else "float32", scale=_scale(space))
+        self._shape, self._dtype = (*lead, *space.shape), space.dtype
 
     def read(self, obs: Any, out: np.ndarray) -> None:
         if type(obs) is not np.ndarray or obs.shape != self._shape or obs.dtype != self._dtype:
@@ -104,8 +74,7 @@ class DiscreteReader:
 
     def __init__(self, space: spaces.Discrete, lead: tuple[int, ...]):
         self.spec = DiscreteObs(int(space.n))
-        self._start = int(space.start)
-        self._lead = lead
+        self._start, self._lead = int(space.start), lead
 
     def read(self, obs: Any, out: np.ndarray) -> None:
         if not self._lead and isinstance(obs, int | np.integer) and 0 <= obs - self._start < self.spec.n:
@@ -142,33 +111,32 @@ class DictReader:
             out[..., part.start : part.start + part.size] = values.reshape(*self._lead, part.size)
 
 
-def action_writer(space: spaces.Space, world: str, first_slot: int) -> ActionWriter:
-    """The writer for an action space; SettingsError if the space is not supported."""
-    if isinstance(space, spaces.Discrete):
-        return DiscreteWriter(space)
-    if isinstance(space, spaces.MultiDiscrete):
-        return MultiDiscreteWriter(space)
-    if isinstance(space, spaces.Box) and np.dtype(space.dtype).kind == "f":
-        return BoxWriter(space, world, first_slot)
-    raise SettingsError(
-        f"{world} has {_short(space)} actions, which are not supported.\n"
-        "Supported: Discrete, MultiDiscrete, Box of real numbers. A gymnasium.ActionWrapper can convert to one of them."
-    )
+def action_writer(space: spaces.Space, world: str, first_slot: int, masked: bool = False) -> ChoiceWriter | BoxWriter:
+    """The writer for an action space; SettingsError if the space is not supported, or has no masks if `masked`."""
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return ChoiceWriter(space, masked)
+    if not (isinstance(space, spaces.Box) and np.dtype(space.dtype).kind == "f"):
+        raise SettingsError(
+            f"{world} has {_short(space)} actions, which are not supported.\nSupported: Discrete, MultiDiscrete, Box "
+            "of real numbers. A gymnasium.ActionWrapper can convert to one of them."
+        )
+    if masked:
+        raise SettingsError(
+            f"env.action_mask=true: {world} has continuous actions (real numbers), which cannot be masked.\n"
+            "Remove env.action_mask."
+        )
+    return BoxWriter(space, world, first_slot)
 
 
-class DiscreteWriter:
-    def __init__(self, space: spaces.Discrete):
-        self.spec = DiscreteActions(tuple(str(choice) for choice in range(int(space.n))))
-        self._start, self._dtype = int(space.start), space.dtype
+class ChoiceWriter:
+    """Discrete or MultiDiscrete: choices are counted from 0 here, from `start` in the environment."""
 
-    def write(self, actions: np.ndarray) -> np.ndarray:
-        return (actions + self._start).astype(self._dtype, copy=False)
-
-
-class MultiDiscreteWriter:
-    def __init__(self, space: spaces.MultiDiscrete):
-        self.spec = MultiDiscreteActions(tuple(int(size) for size in space.nvec.ravel()))
-        self._start, self._shape, self._dtype = space.start, space.nvec.shape, space.dtype
+    def __init__(self, space: spaces.Discrete | spaces.MultiDiscrete, masked: bool):
+        if isinstance(space, spaces.Discrete):
+            self.spec = DiscreteActions(tuple(str(choice) for choice in range(int(space.n))), masked)
+        else:
+            self.spec = MultiDiscreteActions(tuple(space.nvec.ravel().tolist()), masked=masked)
+        self._start, self._shape, self._dtype = space.start, tuple(space.shape or ()), space.dtype
 
     def write(self, actions: np.ndarray) -> np.ndarray:
         shaped = actions.reshape(len(actions), *self._shape)
@@ -187,13 +155,50 @@ class BoxWriter:
         if not finite.all():
             row = int(np.flatnonzero(~finite.all(1))[0])
             raise NonFiniteError(
-                f"{self._world}: action of slot {self._first_slot + row} is "
-                f"{actions[row][~finite[row]][0]}.\n"
+                f"{self._world}: action of slot {self._first_slot + row} is {actions[row][~finite[row]][0]}.\n"
                 "It comes from the policy; the environment was not stepped."
             )
         space = self._space
         shaped = actions.astype(space.dtype).reshape(len(actions), *space.shape)
         return np.clip(shaped, space.low, space.high, out=shaped)
+
+
+class MaskReader:
+    """Reads `info["action_mask"]`: 0 or 1 (or bool) per action; masks of several choices are concatenated."""
+
+    def __init__(self, sizes: tuple[int, ...]):
+        self._size = sum(sizes)
+        self._starts = np.cumsum([0, *sizes[:-1]])
+
+    def read(self, info: Mapping[str, Any], out: np.ndarray) -> None:
+        """Write the mask into out [size] bool; BadMask if there is none or it allows no action."""
+        if info.get(keys.ACTION_MASK) is None:
+            raise BadMask(f"no info[{keys.ACTION_MASK!r}]")
+        self._copy(info[keys.ACTION_MASK], out)
+        legal = np.logical_or.reduceat(out, self._starts)
+        if not legal.all():
+            which = "" if len(legal) == 1 else f" for choice {int(legal.argmin())}"
+            raise BadMask(f"an action mask with no legal action{which}")
+
+    def read_final(self, info: Mapping[str, Any], out: np.ndarray) -> None:
+        """The same for the last observation of an episode, which needs no action: no mask or all false is fine."""
+        if info.get(keys.ACTION_MASK) is None:
+            out[:] = True
+        else:
+            self._copy(info[keys.ACTION_MASK], out)
+
+    def _copy(self, mask: Any, out: np.ndarray) -> None:
+        try:
+            mask = np.asarray(mask)
+        except ValueError as error:
+            raise BadMask(f"an action mask that is not an array ({error})") from error
+        if mask.shape != (self._size,):
+            raise BadMask(f"an action mask of shape {mask.shape}, expected ({self._size},),")
+        if mask.dtype.kind not in "biuf":
+            raise BadMask(f"an action mask of type {mask.dtype}, not 0 and 1,")
+        out[:] = mask
+        if mask.dtype != bool and not (mask == out).all():
+            raise BadMask(f"an action mask with {mask[mask != out][0]}, not only 0 and 1,")
 
 
 def _scale(space: spaces.Space) -> float:
@@ -202,10 +207,6 @@ def _scale(space: spaces.Space) -> float:
         return 1.0
     largest = float(np.max(space.high, initial=0.0))
     return largest if 0.0 < largest < math.inf else 1.0
-
-
-def _stored_dtype(space: spaces.Box) -> str:
-    return "uint8" if space.dtype == np.uint8 else "float32"
 
 
 def _checked(obs: Any, shape: tuple[int, ...], dtype: str, what: str = "an observation") -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -13,7 +13,7 @@ from holdfast.envs.failures import BadValue, environment_error, numbered
 from holdfast.envs.gymnasium_world import cannot_make
 from holdfast.envs.spaces import action_writer, obs_reader
 from holdfast.envs.world import ReplayError, ReplayPoint, World, episode_seed
-from holdfast.envs.worlds.gymvec import GymVectorEnv
+from holdfast.envs.worlds.gym import GymVectorEnv
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.spec import WorldSpec
 
@@ -46,22 +46,23 @@ class VectorWorld(World):
     Only episode 0 is seeded by us; later ones use the generator of the vector environment.
     """
 
-    def __init__(self, envs: VectorEnv, name: str, env_ids: range | None = None, hide: Iterable[int] = ()):
+    replays = False  # its episodes cannot be started one by one
+
+    def __init__(self, envs: VectorEnv, name: str, env_ids: range | None = None, hide: Sequence[int] = ()):
         env_ids = range(envs.num_envs) if env_ids is None else env_ids
-        hide = tuple(hide)
         self._envs = envs
-        self._mode = _autoreset_mode(envs, name)
+        self._mode = (envs.metadata or {}).get("autoreset_mode")
+        if not isinstance(self._mode, AutoresetMode):
+            raise SettingsError(
+                f"{name}: metadata['autoreset_mode'] is {self._mode!r}, so it is unknown when it resets.\n"
+                "Set it to a gymnasium.vector.AutoresetMode; with the wrong one, episodes would be mixed."
+            )
         self._reader = obs_reader(envs.single_observation_space, name, hide, lead=(envs.num_envs,))
         self._row_reader = obs_reader(envs.single_observation_space, name, hide)
         self._writer = action_writer(envs.single_action_space, name, env_ids.start)
         super().__init__(WorldSpec(name, self._reader.spec, self._writer.spec, agents_per_env=1), env_ids)
         self._restarting = np.zeros(self.num_slots, bool)  # NEXT_STEP: rows whose next step is the reset
         self._fresh_obs = np.zeros_like(self.buffers.obs)
-
-    @property
-    def replays(self) -> bool:
-        """False: its episodes cannot be started one by one."""
-        return False
 
     def _replay_to(self, point: ReplayPoint) -> None:
         if point.lengths.any() or point.episodes.any():
@@ -72,7 +73,7 @@ class VectorWorld(World):
             obs, _ = self._envs.reset(seed=episode_seed(point.seed, self.env_ids.start, 0))
             self._reader.read(obs, self.buffers.obs)
         except Exception as error:
-            raise self._failure("reset", error) from error
+            raise self._explain("reset", error) from error
 
     def _step(self, envs: range) -> None:
         b = self.buffers
@@ -90,7 +91,7 @@ class VectorWorld(World):
         except HoldfastError:
             raise
         except Exception as error:
-            raise self._failure("step", error) from error
+            raise self._explain("step", error) from error
 
     def _restart(self, ended: np.ndarray, info: dict[str, Any]) -> None:
         """Convert the rows that ended [N] to same-step autoreset; `buffers.obs` holds what step() returned."""
@@ -112,22 +113,12 @@ class VectorWorld(World):
             self._reader.read(obs, self._fresh_obs)
             b.obs[ended] = self._fresh_obs[ended]
 
-    def _failure(self, doing: str, error: Exception) -> HoldfastError:
+    def _explain(self, doing: str, error: Exception) -> HoldfastError:
         where = numbered("environment", self.env_ids)
         return environment_error(self.world_spec.name, where, doing, self.steps, error)
 
     def close_extras(self, **kwargs: Any) -> None:
         self._envs.close()
-
-
-def _autoreset_mode(envs: VectorEnv, name: str) -> AutoresetMode:
-    mode = (envs.metadata or {}).get("autoreset_mode")
-    if not isinstance(mode, AutoresetMode):
-        raise SettingsError(
-            f"{name}: metadata['autoreset_mode'] is {mode!r}, so it is unknown when it resets.\n"
-            "Set it to a gymnasium.vector.AutoresetMode; with the wrong one, episodes would be mixed."
-        )
-    return mode
 
 
 def _final_obs(info: dict[str, Any], row: int) -> Any:

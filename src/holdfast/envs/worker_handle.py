@@ -49,7 +49,7 @@ class Worker:
         self.returning = 0  # acknowledgements a restarted process still owes: 2, 1 once built, 0 once replayed
         self.restarted = 0.0  # when, on the world's clock
         self.process: Any = None  # multiprocessing does not export the class
-        self._what_to_serve = (settings, env_ids, spec, all_ids, memory)
+        self._what_to_serve = (settings, env_ids, spec, memory, len(all_ids) * spec.agents_per_env, self.slots)
 
     def start(self, point: ReplayPoint | None = None) -> None:
         """Start a new process. It acknowledges once built, and again once its episodes are replayed."""
@@ -57,9 +57,7 @@ class Worker:
         commands, self.commands = spawn.Pipe(duplex=False)
         self.answers, answers = spawn.Pipe(duplex=False)
         process = spawn.Process(
-            target=serve,
-            args=(commands, answers, *self._what_to_serve, point),
-            name=f"holdfast-worker-{self.number}",
+            target=serve, args=(commands, answers, *self._what_to_serve, point), name=f"holdfast-worker-{self.number}"
         )
         try:
             with _signals_later():
@@ -82,11 +80,11 @@ class Worker:
         self.commands.close()
         self.answers.close()
 
-    def send(self, command: bytes, detail: bytes | None = None) -> None:
+    def send(self, command: bytes, point: ReplayPoint | None = None) -> None:
         try:
             os.write(self.commands.fileno(), command)
-            if detail is not None:
-                self.commands.send_bytes(detail)
+            if point is not None:
+                self.commands.send(point)
         except OSError:
             pass  # it is dead; waiting for its answer reports that
 
@@ -100,9 +98,6 @@ class Worker:
             return None
         return self.reported() if answer else self.death()
 
-    def is_alive(self) -> bool:
-        return self.process.is_alive()
-
     def death(self) -> Failure:
         """The failure of a process that died without a report."""
         self.process.join(0.5)
@@ -113,12 +108,14 @@ class Worker:
             how = f"was killed by {signal.Signals(-code).name}"
         else:
             how = f"exited with code {code}"
-        hint = "\nIf nobody sent SIGKILL, the machine ran out of memory." if code == -signal.SIGKILL else ""
-        return Failure(f"{how}.", HoldfastError(f"{self} (pid {self.process.pid}) {how}.{hint}"), reported=False)
+        killed = code == -signal.SIGKILL
+        return self._silent(how, "\nIf nobody sent SIGKILL, the machine ran out of memory." if killed else "")
 
     def hang(self, seconds: float) -> Failure:
-        how = f"has not answered for {seconds:g} s"
         hint = "\nIf its steps can take that long, raise trainer.worker_timeout."
+        return self._silent(f"has not answered for {seconds:g} s", hint)
+
+    def _silent(self, how: str, hint: str) -> Failure:
         return Failure(f"{how}.", HoldfastError(f"{self} (pid {self.process.pid}) {how}.{hint}"), reported=False)
 
     def reported(self) -> Failure:

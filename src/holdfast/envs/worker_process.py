@@ -41,8 +41,9 @@ def serve(
     settings: EnvSection,
     env_ids: range,
     spec: WorldSpec,
-    all_ids: range,
     memory: Any,
+    num_slots: int,
+    rows: slice,
     point: ReplayPoint | None,
 ) -> None:
     """Main function of a worker: build, replay, execute commands until the parent closes the pipe or dies."""
@@ -52,11 +53,7 @@ def serve(
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 
-    rows = slice(
-        (env_ids.start - all_ids.start) * spec.agents_per_env,
-        (env_ids.stop - all_ids.start) * spec.agents_per_env,
-    )
-    buffers = shared_buffers(memory, spec, len(all_ids) * spec.agents_per_env, rows)
+    buffers = shared_buffers(memory, spec, num_slots, rows)
     with contextlib.suppress(BrokenPipeError):  # the parent closed the world during a step
         try:
             with settings.build(env_ids, buffers) as world:
@@ -79,7 +76,7 @@ def _execute_commands(commands: Connection, answers: int, world: World, point: R
         if command == STEP:
             world.step(world.buffers.actions)
         else:
-            world.replay_to(unpack(commands.recv_bytes(), world))
+            world.replay_to(commands.recv())
         os.write(answers, DONE)
 
 
@@ -96,25 +93,8 @@ def _heartbeat(answers: int) -> Callable[[], None]:
     return send
 
 
-def pack(point: ReplayPoint) -> bytes:
-    """Serialise a replay point for a worker, which knows how many environments it has."""
-    numbers = np.concatenate([[point.seed, point.steps], point.episodes, point.lengths]).astype(np.int64)
-    return numbers.tobytes() + point.actions.tobytes()
-
-
-def unpack(data: bytes, world: World) -> ReplayPoint:
-    count, spec = len(world.env_ids), world.world_spec
-    numbers = np.frombuffer(data, np.int64, 2 + 2 * count)
-    actions = np.frombuffer(data, spec.actions.dtype, offset=numbers.nbytes)
-    shape = (-1, spec.agents_per_env, *spec.actions.shape)
-    return ReplayPoint(
-        int(numbers[0]), int(numbers[1]), numbers[2 : 2 + count], numbers[2 + count :], actions.reshape(shape)
-    )
-
-
 def _report(error: Exception) -> bytes:
-    kind = type(error).__name__
-    text = str(error)
+    kind, text = type(error).__name__, str(error)
     if kind not in ERRORS:
         kind, text = "HoldfastError", describe_error(error)
     return json.dumps([kind, text[:4000], last_lines(error)[-4000:]]).encode()
@@ -141,8 +121,7 @@ def shared_buffers(memory: Any, spec: WorldSpec, num_slots: int, rows: slice = s
 
 def shared_bytes(spec: WorldSpec, num_slots: int) -> int:
     """Size of the memory for `shared_buffers`."""
-    sizes = Buffers.allocate(spec, num_slots)
-    return sum(_aligned(array.nbytes) for array in vars(sizes).values())
+    return sum(_aligned(array.nbytes) for array in vars(Buffers.allocate(spec, num_slots)).values())
 
 
 def _aligned(num_bytes: int) -> int:

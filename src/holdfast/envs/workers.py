@@ -13,6 +13,7 @@ import itertools
 import select
 import sys
 from collections.abc import Callable
+from functools import partial
 from multiprocessing import util
 from typing import Any
 
@@ -20,9 +21,8 @@ import numpy as np
 
 from holdfast.config.sections import EnvSection
 from holdfast.envs.failures import numbered
-from holdfast.envs.make import describe
 from holdfast.envs.worker_handle import FAILING_SECONDS, Failure, Worker, spawn, stop_workers
-from holdfast.envs.worker_process import REPLAY, STEP, pack, shared_buffers, shared_bytes
+from holdfast.envs.worker_process import REPLAY, STEP, shared_buffers, shared_bytes
 from holdfast.envs.world import ReplayPoint, World
 from holdfast.errors import HoldfastError, NonFiniteError, SettingsError
 
@@ -52,13 +52,12 @@ class WorkerWorld(World):
                 f"trainer.num_workers={num_workers}: more workers than environments.\n"
                 f"Use at most trainer.num_workers={len(env_ids)}, or raise env.num_envs={len(env_ids)}."
             )
-        spec = describe(settings)
+        spec = settings.describe()
         num_slots = len(env_ids) * spec.agents_per_env
         memory = spawn.RawArray("b", shared_bytes(spec, num_slots))
         super().__init__(spec, env_ids, shared_buffers(memory, spec, num_slots))
-        self._timeout = timeout
-        self._failures = failures
-        self._on_failure = on_failure or _print
+        self._timeout, self._failures = timeout, failures
+        self._on_failure = on_failure or partial(print, file=sys.stderr, flush=True)
         # with few cores, workers that are built at the same time slow each other down
         self._building_seconds = max(BUILDING_SECONDS, timeout) * num_workers
         self._episodes = np.zeros(num_slots, np.int64)  # before this step, because a dying worker may write anything
@@ -88,7 +87,7 @@ class WorkerWorld(World):
         for worker, share in zip(self._workers, shares, strict=True):
             worker.since, worker.failures = share.episodes, 0
         # workers send ALIVE while they replay, so this limits only silence
-        self._run(max(BUILDING_SECONDS, self._timeout), REPLAY, [pack(share) for share in shares])
+        self._run(max(BUILDING_SECONDS, self._timeout), REPLAY, shares)
         self._episodes_here[:] = self._episodes_shared
 
     def _step(self, envs: range) -> None:
@@ -104,12 +103,12 @@ class WorkerWorld(World):
     def _check_finite(self) -> None:
         """Nothing to do: workers check their own rows."""
 
-    def _run(self, seconds: float, command: bytes, details: list[bytes] | None = None) -> None:
+    def _run(self, seconds: float, command: bytes, points: list[ReplayPoint] | None = None) -> None:
         if self.closed:
             raise HoldfastError(f"{self.world_spec.name}: this world is closed; create a new one.")
         try:
             for worker in self._workers:
-                worker.send(command, details[worker.number] if details else None)
+                worker.send(command, points[worker.number] if points else None)
             self._gather(seconds, survive=command == STEP)
         except BaseException:
             # also after an interrupt: answers left over from this step would be taken for those of the next
@@ -159,7 +158,7 @@ class WorkerWorld(World):
         """The failure of a silent worker: it died, or did not answer within `seconds`."""
         if worker.returning:
             began, seconds = worker.restarted, self._building_seconds
-        if not worker.is_alive():
+        if not worker.process.is_alive():
             return worker.death()
         return worker.hang(seconds) if self._clock - began >= seconds else None
 
@@ -207,10 +206,6 @@ class WorkerWorld(World):
 
     def close_extras(self, **kwargs: Any) -> None:
         self._stop()
-
-
-def _print(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def split(env_ids: range, parts: int) -> list[range]:

@@ -19,7 +19,8 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from holdfast.errors import HoldfastError, NonFiniteError
+from holdfast.envs.failures import BadMask, environment_error, numbered
+from holdfast.errors import HoldfastError, NonFiniteError, SettingsError
 from holdfast.spec import WorldSpec, keys
 
 
@@ -109,26 +110,19 @@ class World(gymnasium.vector.VectorEnv):
     """
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012  (gymnasium's own declaration)
+    replays = True  # an episode can be replayed from its seed and its actions
 
     def __init__(self, world_spec: WorldSpec, env_ids: range, buffers: Buffers | None = None):
         self.world_spec = world_spec
         self.env_ids = env_ids
-        self.num_envs = len(env_ids) * world_spec.agents_per_env  # gymnasium's name for the number of rows, our slots
+        self.num_slots = len(env_ids) * world_spec.agents_per_env
+        self.num_envs = self.num_slots  # gymnasium's name for the number of rows
         self._all = range(len(env_ids))
-        self.buffers = buffers or Buffers.allocate(world_spec, self.num_envs)
+        self.buffers = buffers or Buffers.allocate(world_spec, self.num_slots)
         self.steps = 0
         self.seed = 0
         self.on_replayed: Callable[[], None] = lambda: None  # called after each replayed step
         self.lost: np.ndarray | None = None  # [slots] whose episode was lost in the last step; None: none
-
-    @property
-    def replays(self) -> bool:
-        """Whether an episode can be replayed from its seed and its actions."""
-        return True
-
-    @property
-    def num_slots(self) -> int:
-        return self.num_envs
 
     def __enter__(self) -> Self:
         return self
@@ -151,6 +145,19 @@ class World(gymnasium.vector.VectorEnv):
         b.rewards[:], b.terminated[:], b.truncated[:], b.valid[:] = 0.0, False, False, True
         self._check_finite()
         return b.obs, ({keys.ACTION_MASK: b.action_mask} if b.action_mask.size else {})
+
+    def check_masks(self) -> None:
+        """Reset once if actions are masked, to refuse an environment without masks before a run starts."""
+        try:
+            if self.world_spec.mask_size:
+                self.reset(seed=0)
+        except HoldfastError as error:
+            if not isinstance(error.__cause__, BadMask):
+                raise
+            raise SettingsError(
+                f"env.action_mask=true: {self.world_spec.name} returned {error.__cause__} from reset().\n"
+                "The environment has to return a mask with every observation; if it has none, remove env.action_mask."
+            ) from error
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         b = self.buffers
@@ -211,6 +218,12 @@ class World(gymnasium.vector.VectorEnv):
 
         If an episode ends, write the final arrays and call `_begin_next`.
         """
+
+    def _failure(self, index: int, doing: str, error: BaseException) -> HoldfastError:
+        """The error to raise if `step` or `reset` of one environment failed."""
+        env_id, agents = self.env_ids[index], self.world_spec.agents_per_env
+        slots = numbered("slot", range(env_id * agents, (env_id + 1) * agents))
+        return environment_error(self.world_spec.name, f"environment {env_id} ({slots})", doing, self.steps, error)
 
     def _check_finite(self) -> None:
         """Raise NonFiniteError for NaN or Inf in rewards or observations, at the step that produced it."""

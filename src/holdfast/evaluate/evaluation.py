@@ -14,8 +14,9 @@ import torch
 
 from holdfast.checkpoint import best_first, first_usable, list_checkpoints, load_checkpoint, newest_first
 from holdfast.config import load_run_settings
-from holdfast.config.settings import EnvSection, Settings
-from holdfast.envs import describe, make_world
+from holdfast.config.sections import EnvSection
+from holdfast.config.settings import Settings
+from holdfast.envs import make_world
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.policies import MettaAgent, OwnPolicySettings, Policy, Sampling
 from holdfast.rollout import Episode, EpisodeTracker, first_inputs
@@ -55,7 +56,7 @@ def evaluate_run(
     """
     agent, settings, path = load_agent(run_dir, checkpoint, py_agent)
     env = settings.env if env is None else env
-    if new := agent.initialize_to_world(describe(env), learn=False):
+    if new := agent.initialize_to_world(env.describe(), learn=False):
         logger.warning("unknown to this policy, ignored: %s", ", ".join(new))
     result = evaluate(agent.policy, env, episodes, seed, greedy, max_steps=max_steps)
     return replace(result, checkpoint=path.name)
@@ -113,7 +114,7 @@ def evaluate(
     """
     finished: list[Episode] = []
     with policy.set_aside(Sampling(greedy, torch.Generator().manual_seed(seed))):
-        enough = math.ceil(episodes / describe(env).agents_per_env)
+        enough = math.ceil(episodes / env.describe().agents_per_env)
         changes: dict[str, Any] = {"num_envs": num_envs or min(enough, MAX_ENVS)}
         if "desync" in type(env).model_fields:
             changes["desync"] = False  # it shortens first episodes, which are the ones played here

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from holdfast.config.registry import POLICIES
-from holdfast.config.sections import OneOf, PolicySection, allowed, plain_agents
+from holdfast.config.sections import OneOf, PolicySection, plain_agents
 
 GRAPHS = Path(__file__).parent / "agents"
 GRID_AGENTS = tuple(sorted(path.stem for path in GRAPHS.glob("*.yaml")))  # in both families
@@ -58,7 +58,7 @@ class ComponentPolicySettings(GridPolicySection):
     agent: str = Field(
         pattern=rf"^({'|'.join(GRID_AGENTS)}|[^\x00-\x1f\x7f]+\.ya?ml)$",
         description="agent as a graph of components: a ready-made one or your own .yaml file",
-        json_schema_extra=allowed(f"one of {', '.join(GRID_AGENTS)}, or the path of a .yaml file"),
+        json_schema_extra={"allowed": f"one of {', '.join(GRID_AGENTS)}, or the path of a .yaml file"},
     )
 
     @classmethod
@@ -77,7 +77,7 @@ class OwnPolicySettings(PolicySection):
     py_agent: str = Field(
         pattern=r"^[^\x00-\x1f\x7f]*[^\x00-\x1f\x7f/]\.py:[A-Za-z_]\w*$",
         description="policy class in your own file; the file is executed, so a settings file cannot name it",
-        json_schema_extra=allowed("FILE.py:CLASS, such as ./mine.py:MyPolicy"),
+        json_schema_extra={"allowed": "FILE.py:CLASS, such as ./mine.py:MyPolicy"},
     )
     kwargs: dict[str, Any] = Field(default={}, description="keyword arguments for the class")
 

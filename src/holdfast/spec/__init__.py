@@ -13,17 +13,3 @@ from holdfast.spec.world import (
     TokenObs,
     WorldSpec,
 )
-
-__all__ = [
-    "ActionSpec",
-    "BoxActions",
-    "BoxObs",
-    "DiscreteActions",
-    "DiscreteObs",
-    "Feature",
-    "MultiDiscreteActions",
-    "ObsPart",
-    "ObsSpec",
-    "TokenObs",
-    "WorldSpec",
-]

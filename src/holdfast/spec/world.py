@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_args
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,7 @@ class DiscreteObs:
 
     n: int
     dtype = "int64"
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return ()
+    shape = ()
 
 
 @dataclass(frozen=True)
@@ -83,15 +80,12 @@ class DiscreteActions:
     names: tuple[str, ...]
     masked: bool = False
     dtype = "int64"
+    shape = ()
 
     @property
     def mask_sizes(self) -> tuple[int, ...]:
         """Entries of the action mask (bool, true: legal) per choice; () if actions are not masked."""
         return (len(self.names),) if self.masked else ()
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return ()
 
 
 @dataclass(frozen=True)
@@ -152,33 +146,21 @@ class WorldSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for a checkpoint, which `from_json` reads back."""
-        return {
-            "name": self.name,
-            "obs": {"kind": type(self.obs).__name__, **asdict(self.obs)},
-            "actions": {"kind": type(self.actions).__name__, **asdict(self.actions)},
-            "agents_per_env": self.agents_per_env,
-        }
+        parts = {"obs": self.obs, "actions": self.actions}
+        return asdict(self) | {name: {"kind": type(part).__name__, **asdict(part)} for name, part in parts.items()}
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> WorldSpec:
-        return WorldSpec(
-            name=data["name"],
-            obs=_read(data["obs"]),
-            actions=_read(data["actions"]),
-            agents_per_env=data["agents_per_env"],
-        )
-
-
-_KINDS = {
-    kind.__name__: kind for kind in (TokenObs, BoxObs, DiscreteObs, DiscreteActions, MultiDiscreteActions, BoxActions)
-}
+        return WorldSpec(**data | {name: _read(data[name]) for name in ("obs", "actions")})
 
 
 def _read(data: dict[str, Any]) -> Any:
+    kinds: dict[str, Any] = {kind.__name__: kind for kind in get_args(ObsSpec) + get_args(ActionSpec)}
     fields: dict[str, Any] = {key: value for key, value in data.items() if key != "kind"}
-    kind: Any = _KINDS[data["kind"]]
     if "features" in fields:
         fields["features"] = tuple(Feature(**{**f, "categories": tuple(f["categories"])}) for f in fields["features"])
     if "parts" in fields:
         fields["parts"] = tuple(ObsPart(**{**p, "shape": tuple(p["shape"])}) for p in fields["parts"])
-    return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})
+    return kinds[data["kind"]](
+        **{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
+    )

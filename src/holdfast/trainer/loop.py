@@ -13,7 +13,7 @@ import psutil
 
 from holdfast.config.batches import BatchPlan, plan_batches
 from holdfast.config.settings import Settings
-from holdfast.envs import World, describe, make_world
+from holdfast.envs import World, make_world
 from holdfast.errors import HoldfastError
 from holdfast.policies import Policy
 from holdfast.ppo import Experience
@@ -44,7 +44,7 @@ class TrainResult:
 
 def train(settings: Settings, resumable: Resumable | None) -> TrainResult:
     """Train as the settings say, or resume a run. All checks come before the first worker or file is created."""
-    spec = describe(settings.env)
+    spec = settings.env.describe()
     plan = plan_batches(settings.trainer, settings.env.num_envs * spec.agents_per_env)
     check_sinks(settings)
     prepare_process(settings)

@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import pytest
 
-from holdfast.envs import ArenaEnv, CollectEnv, MemoryEnv, describe
+from holdfast.envs import ArenaEnv, CollectEnv, MemoryEnv
 from holdfast.envs.mettagrid import api
 from holdfast.envs.mettagrid.adapter import MettaGridWorld
 from holdfast.envs.world import Buffers, episode_seed
@@ -94,7 +94,7 @@ def test_rows_do_not_depend_on_how_environments_are_split(desync, play):
 
 def test_buffers_are_written_in_place_and_only_there(settings, play):
     """The arrays of a world may be a part of larger ones (shared memory): rows beside it stay untouched."""
-    spec = describe(settings)
+    spec = settings.describe()
     agents = spec.agents_per_env
     large = Buffers.allocate(spec, 4 * agents)
     for name in Buffers.layout(spec):
@@ -109,7 +109,7 @@ def test_buffers_are_written_in_place_and_only_there(settings, play):
 
 
 def test_arrays_c_would_copy_are_refused():
-    spec = describe(MemoryEnv(rooms=2))
+    spec = MemoryEnv(rooms=2).describe()
     buffers = Buffers.allocate(spec, 4)
     buffers.obs = np.zeros((8, *spec.obs.shape), np.uint8)[::2]
     with pytest.raises(ValueError, match="contiguous"):

@@ -6,9 +6,9 @@
 import numpy as np
 import pytest
 
-from holdfast.envs import ArenaEnv, CollectEnv, describe
+from holdfast.envs import ArenaEnv, CollectEnv
 from holdfast.envs.mettagrid.adapter import MettaGridWorld
-from holdfast.envs.mettagrid.maps import most_in_view, sight
+from holdfast.envs.mettagrid.game import most_in_view, sight
 from holdfast.errors import SettingsError
 
 
@@ -67,7 +67,7 @@ def walk_the_chain(settings):
 )
 def test_a_map_too_small_is_refused(settings, words):
     with pytest.raises(SettingsError) as error:
-        describe(settings)
+        settings.describe()
     assert all(word in str(error.value) for word in words)
 
 
@@ -109,14 +109,14 @@ def test_things_may_stand_anywhere_inside():
 def test_the_token_budget_of_collect_always_suffices(settings, play):
     seen = play(MettaGridWorld(settings, range(16)), 100)
     most = max(int((step[0][:, :, 0] != 0xFF).sum(1).max()) for step in seen)
-    budget = describe(settings).obs.num_tokens
+    budget = settings.describe().obs.num_tokens
     assert most <= budget <= 1.5 * most
 
 
 def test_the_default_arena_leaves_room(play):
     seen = play(MettaGridWorld(ArenaEnv(), range(2)), 300)
     most = max(int((step[0][:, :, 0] != 0xFF).sum(1).max()) for step in seen)
-    assert 40 < most < 100 < describe(ArenaEnv()).obs.num_tokens
+    assert 40 < most < 100 < ArenaEnv().describe().obs.num_tokens
 
 
 @pytest.mark.parametrize(("window", "cells"), [(3, 5), (5, 21), (7, 37), (9, 57), (11, 89), (13, 121)])

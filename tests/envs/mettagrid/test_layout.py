@@ -14,7 +14,7 @@ from mettagrid.config.mettagrid_c_config import convert_to_cpp_game_config
 from mettagrid.config.mettagrid_config import MettaGridConfig
 from mettagrid.mettagrid_c import MettaGrid
 
-from holdfast.envs import ArenaEnv, CollectEnv, MemoryEnv, describe
+from holdfast.envs import ArenaEnv, CollectEnv, MemoryEnv
 from holdfast.envs.mettagrid.adapter import MettaGridWorld
 from holdfast.envs.mettagrid.layout import describe_game
 from holdfast.errors import HoldfastError
@@ -82,7 +82,7 @@ def test_worlds_in_one_process_show_what_each_shows_in_its_own():
 
 
 def test_all_games_have_one_layout():
-    specs = [describe(settings) for settings in SETTINGS.values()]
+    specs = [settings.describe() for settings in SETTINGS.values()]
     assert len({spec.obs.features for spec in specs}) == 1
     assert len({spec.actions for spec in specs}) == 1
     tags = {tuple(settings.game().config.id_map().tag_names()) for settings in SETTINGS.values()}
@@ -103,7 +103,7 @@ def test_another_layout_is_refused(change):
 
 
 def test_description_matches_the_world(settings, simulate):
-    spec = describe(settings)
+    spec = settings.describe()
     simulation = simulate(settings, 0)
     assert spec.name == settings.name
     assert spec.obs.shape == simulation._c_sim.observations().shape[1:]
@@ -117,7 +117,7 @@ def test_description_matches_the_world(settings, simulate):
 
 def test_observations_hold_only_described_features_and_categories(settings, play):
     """Every token seen has a described feature, lies in the window, and a category that has a name."""
-    spec = describe(settings)
+    spec = settings.describe()
     by_id = {feature.id: feature for feature in spec.obs.features}
     tokens = np.concatenate([step[0].reshape(-1, 3) for step in play(MettaGridWorld(settings, range(6)), 300)])
     tokens = tokens[tokens[:, 0] != 0xFF]
@@ -135,7 +135,7 @@ def test_observations_hold_only_described_features_and_categories(settings, play
 
 
 def test_categories_are_those_of_the_game():
-    features = {feature.name: feature for feature in describe(MemoryEnv()).obs.features}
+    features = {feature.name: feature for feature in MemoryEnv().describe().obs.features}
     moves = ("noop", "move_north", "move_south", "move_west", "move_east")
     objects = ("agent", "altar", "cue", "door", "generator", "mine", "wall")
     assert {name: f.categories for name, f in features.items() if f.categories} == {

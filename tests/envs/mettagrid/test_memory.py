@@ -6,7 +6,7 @@
 import numpy as np
 import pytest
 
-from holdfast.envs import MemoryEnv, describe
+from holdfast.envs import MemoryEnv
 from holdfast.envs.mettagrid.adapter import MettaGridWorld
 from holdfast.envs.worlds.memory import episode_length
 
@@ -15,7 +15,7 @@ UP, DOWN = 1, 2
 
 
 def feature(name):
-    return next(f.id for f in describe(MemoryEnv()).obs.features if f.name == name)
+    return next(f.id for f in MemoryEnv().describe().obs.features if f.name == name)
 
 
 def cues(obs):
@@ -165,8 +165,8 @@ def test_the_token_budget_is_exactly_what_is_needed(window, corridor):
         most = max(most, int(used.max()))
         action = np.full_like(right, EAST) if t < corridor else right if t == corridor else np.full_like(right, WEST)
         obs, *_ = world.step(action)
-    assert most == describe(settings).obs.num_tokens
-    assert describe(MemoryEnv()).obs.num_tokens == 8
+    assert most == settings.describe().obs.num_tokens
+    assert MemoryEnv().describe().obs.num_tokens == 8
 
 
 def test_rooms_are_out_of_each_others_sight():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -27,31 +28,18 @@ class MettaGridWorld(World):
         if not (b.obs.flags.c_contiguous and b.rewards.flags.c_contiguous):
             raise ValueError("obs and rewards must be contiguous; otherwise C++ would write into copies")
 
-        num_agents = self.world_spec.agents_per_env
         self._actions = np.zeros(self.num_slots, dtype_actions)
-        no_vibes = np.zeros(num_agents, dtype_actions)
+        no_vibes = np.zeros(self.world_spec.agents_per_env, dtype_actions)
         self._terminals = np.zeros(self.num_slots, bool)
-        self._truncations = np.zeros(self.num_slots, bool)
-        self._rows = [slice(i * num_agents, (i + 1) * num_agents) for i in range(len(env_ids))]
-        self._views = [
-            (
-                b.obs[rows],
-                self._terminals[rows],
-                self._truncations[rows],
-                b.rewards[rows],
-                self._actions[rows],
-                no_vibes,
-            )
-            for rows in self._rows
-        ]
+        self._rows = [self.slots_of(i) for i in range(len(env_ids))]
+        arrays = (b.obs, self._terminals, np.zeros(self.num_slots, bool), b.rewards, self._actions)
+        self._views: list[Any] = [(*(array[rows] for array in arrays), no_vibes) for rows in self._rows]
         self._steppers: list[Callable[[], None]] = [_not_started] * len(env_ids)  # MettaGrid.step of each simulation
         self._ends = [0] * len(env_ids)
         self._next_end = 0  # no episode ends before this step
         self._flags_are_set = False
 
     def _step(self, envs: range) -> None:
-        if not self._steppers or self._steppers[envs.start] is _not_started:
-            raise RuntimeError(f"{self.world_spec.name}: call reset() before step(); a closed world cannot be stepped")
         if self._flags_are_set:
             self.buffers.terminated[:] = False
             self.buffers.truncated[:] = False
@@ -111,9 +99,9 @@ class MettaGridWorld(World):
 
     def close_extras(self, **kwargs: object) -> None:
         """Release the simulations, which reference the arrays (otherwise shared memory cannot be closed)."""
-        self._steppers = []
+        self._steppers = [_not_started] * len(self.env_ids)
         self._views = []
 
 
 def _not_started() -> None:
-    raise AssertionError
+    raise RuntimeError("call reset() before step(); a closed world cannot be stepped")

@@ -9,12 +9,7 @@ from holdfast.errors import SettingsError
 _root = logging.getLogger()
 _handlers, _level = _root.handlers[:], _root.level
 try:
-    from mettagrid.config.action_config import (
-        ActionsConfig,
-        ChangeVibeActionConfig,
-        MoveActionConfig,
-        NoopActionConfig,
-    )
+    from mettagrid.config.action_config import ActionsConfig, ChangeVibeActionConfig
     from mettagrid.config.event_config import EventConfig, once
     from mettagrid.config.filter import AnyFilter
     from mettagrid.config.handler_config import Handler, actorHas, isNot, targetHas, updateActor, withdraw

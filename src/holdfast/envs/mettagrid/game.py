@@ -1,16 +1,23 @@
-"""Base class of the settings of MettaGrid worlds."""
+"""Base classes of MettaGrid worlds: settings and games. Maps are lists of rows of cell names."""
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from holdfast.config.sections import EnvSection
-from holdfast.envs.mettagrid.maps import Map
-from holdfast.spec import WorldSpec
+from holdfast.errors import SettingsError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from holdfast.envs.mettagrid.api import GameConfig
 
+Map = list[list[str]]
+
+AGENT = "agent.agent"
+OWN_TOKENS = 3  # tag, group and number of an agent; one more for each resource it holds
+GLOBAL_TOKENS = 2  # progress of the episode, last action
 Window = Literal[3, 5, 7, 9, 11, 13, 15]
 
 
@@ -22,6 +29,27 @@ class Game(Protocol):
     def map(self, seed: int) -> Map: ...
 
 
+class ScatterGame:
+    """Things on random cells of a walled room. things: the cell name of each setting that counts them."""
+
+    config: GameConfig
+
+    def __init__(self, settings: Any, things: dict[str, str]):
+        self._room = walled(settings.size)
+        counts = {key: getattr(settings, key) for key in things}
+        self._things = [things[key] for key, count in counts.items() for _ in range(count)]
+        num_cells = (settings.size - 2) ** 2
+        if len(self._things) > num_cells:
+            *others, last = (f"env.{key}={count}" for key, count in counts.items())
+            raise SettingsError(
+                f"{', '.join(others)} and {last} do not fit into the {num_cells} cells inside "
+                f"env.size={settings.size}. Use a larger map or fewer of them."
+            )
+
+    def map(self, seed: int) -> Map:
+        return scatter(self._room, self._things, seed)
+
+
 class MettaGridEnv(EnvSection):
     """Subclasses add their settings and make the game."""
 
@@ -31,12 +59,55 @@ class MettaGridEnv(EnvSection):
     def game(self) -> Game:
         raise NotImplementedError
 
-    def describe(self) -> WorldSpec:
-        from holdfast.envs.mettagrid.layout import describe_game
-
-        return describe_game(self.name, self.game())
-
     def build(self, env_ids: range, buffers: Any = None) -> Any:
         from holdfast.envs.mettagrid.adapter import MettaGridWorld
 
         return MettaGridWorld(self, env_ids, buffers)
+
+
+def walled(size: int) -> Map:
+    """An empty room, `size` x `size` including its walls."""
+    wall, inside = ["wall"] * size, ["wall", *["empty"] * (size - 2), "wall"]
+    return [wall, *[inside] * (size - 2), wall]
+
+
+def scatter(room: Map, things: list[str], seed: int) -> Map:
+    """A copy of a walled room with `things` on random free cells."""
+    cells = [row[:] for row in room]
+    width = len(room[0]) - 2
+    places = Random(seed).sample(range(width * (len(room) - 2)), len(things))
+    for thing, place in zip(things, places, strict=True):
+        cells[place // width + 1][place % width + 1] = thing
+    return cells
+
+
+def sight(window: int) -> list[tuple[int, int]]:
+    """Offsets (rows, columns) of the cells an agent sees: a disc (at window 15 slightly larger than MettaGrid's)."""
+    radius = window // 2
+    limit = radius**2 + (radius > 1)
+    around = range(-radius, radius + 1)
+    return [(r, c) for r in around for c in around if r * r + c * c <= limit]
+
+
+def most_in_view(weights: np.ndarray, positions: np.ndarray, window: int) -> int:
+    """Largest sum of weights [H, W] seen from any cell where positions [H, W] is true."""
+    import numpy as np
+
+    radius = window // 2
+    padded = np.pad(weights, radius)
+    height, width = weights.shape
+    seen = np.zeros_like(weights)
+    for r, c in sight(window):
+        seen += padded[radius + r : radius + r + height, radius + c : radius + c + width]
+    return int(seen[positions].max())
+
+
+def most_tokens(room: Map, thing_tokens: list[int], window: int) -> int:
+    """Upper limit of the tokens in an observation, if thing i shows thing_tokens[i] tokens and a wall one."""
+    import numpy as np
+
+    walls = np.array([[cell == "wall" for cell in row] for row in room])
+    cells = len(sight(window))
+    things = sorted(thing_tokens, reverse=True)[:cells]
+    wall_tokens = most_in_view(walls.astype(np.int64), ~walls, window)
+    return GLOBAL_TOKENS + sum(things) + min(wall_tokens, cells - len(things))

@@ -7,29 +7,14 @@ without optional features avoids both problems, and a policy can play any of our
 
 from __future__ import annotations
 
-from holdfast.envs.mettagrid.api import (
-    ActionsConfig,
-    AgentConfig,
-    AnyGridObjectConfig,
-    ChangeVibeActionConfig,
-    EventConfig,
-    GameConfig,
-    GlobalObsConfig,
-    MettaGridConfig,
-    MoveActionConfig,
-    NoopActionConfig,
-    ObsConfig,
-    PolicyEnvInterface,
-    Vibe,
-    typeTag,
-)
+from holdfast.envs.mettagrid import api as mg
 from holdfast.envs.mettagrid.game import Game
 from holdfast.errors import HoldfastError
 from holdfast.spec import DiscreteActions, Feature, TokenObs, WorldSpec
 
 RESOURCES = ["heart", "ore", "battery", "chosen"]
 OBJECTS = ["agent", "altar", "cue", "door", "generator", "mine", "wall"]
-VIBES = [Vibe("😐", "default"), Vibe("⬆️", "up"), Vibe("⬇️", "down")]
+VIBES = [mg.Vibe("😐", "default"), mg.Vibe("⬆️", "up"), mg.Vibe("⬇️", "down")]
 
 NEVER_SENT = {"last_reward", "goal", "lp:east", "lp:west", "lp:north", "lp:south"}
 
@@ -39,36 +24,32 @@ AMOUNTS = {"inv:heart": 10.0, "inv:ore": 1.0, "inv:battery": 1.0, "inv:chosen": 
 
 def make_config(
     *,
-    agent: AgentConfig,
+    agent: mg.AgentConfig,
     num_agents: int,
     max_steps: int,
     truncates: bool,
     window: int,
     num_tokens: int,
-    objects: dict[str, AnyGridObjectConfig],
-    events: dict[str, EventConfig] | None = None,
+    objects: dict[str, mg.AnyGridObjectConfig],
+    events: dict[str, mg.EventConfig] | None = None,
     shows_time: bool = True,
-) -> GameConfig:
+) -> mg.GameConfig:
     """A game in the shared layout, without a map. shows_time: show the episode's progress and the last action."""
-    return GameConfig(
+    return mg.GameConfig(
         num_agents=num_agents,
         max_steps=max_steps,
         episode_truncates=truncates,
         resource_names=list(RESOURCES),
-        tags=[typeTag(name) for name in OBJECTS],
-        obs=ObsConfig(
+        tags=[mg.typeTag(name) for name in OBJECTS],
+        obs=mg.ObsConfig(
             width=window,
             height=window,
             num_tokens=num_tokens,
             # last_reward would always be 0: MettaGrid writes observations before rewards.
-            global_obs=GlobalObsConfig(episode_completion_pct=shows_time, last_action=shows_time, last_reward=False),
+            global_obs=mg.GlobalObsConfig(episode_completion_pct=shows_time, last_action=shows_time, last_reward=False),
         ),
         protocol_details_obs=False,
-        actions=ActionsConfig(
-            noop=NoopActionConfig(),
-            move=MoveActionConfig(),
-            change_vibe=ChangeVibeActionConfig(enabled=False, vibes=list(VIBES)),
-        ),
+        actions=mg.ActionsConfig(change_vibe=mg.ChangeVibeActionConfig(enabled=False, vibes=list(VIBES))),
         agent=agent,
         objects=objects,
         events=events or {},
@@ -77,20 +58,12 @@ def make_config(
 
 def describe_game(name: str, game: Game) -> WorldSpec:
     """What the game shows and accepts. Builds no simulation."""
-    interface = PolicyEnvInterface.from_mg_cfg(MettaGridConfig(game=game.config))
-    return WorldSpec(
-        name=name,
-        obs=TokenObs(
-            num_tokens=game.config.obs.num_tokens,
-            window=interface.egocentric_shape,
-            features=features(interface),
-        ),
-        actions=DiscreteActions(tuple(interface.action_names)),
-        agents_per_env=game.config.num_agents,
-    )
+    interface = mg.PolicyEnvInterface.from_mg_cfg(mg.MettaGridConfig(game=game.config))
+    obs = TokenObs(game.config.obs.num_tokens, interface.egocentric_shape, features(interface))
+    return WorldSpec(name, obs, DiscreteActions(tuple(interface.action_names)), game.config.num_agents)
 
 
-def features(interface: PolicyEnvInterface) -> tuple[Feature, ...]:
+def features(interface: mg.PolicyEnvInterface) -> tuple[Feature, ...]:
     """The observation features of our games; HoldfastError if a game has other ones."""
     ids = {feature.name: feature.id for feature in interface.obs_features}
     if ids != FEATURE_IDS:
@@ -113,11 +86,7 @@ def features(interface: PolicyEnvInterface) -> tuple[Feature, ...]:
     )
 
 
-FEATURE_IDS = {
-    feature.name: feature.id
-    for feature in make_config(
-        agent=AgentConfig(), num_agents=1, max_steps=1, truncates=True, window=3, num_tokens=1, objects={}
-    )
-    .id_map()
-    .features()
-}
+_EMPTY = make_config(
+    agent=mg.AgentConfig(), num_agents=1, max_steps=1, truncates=True, window=3, num_tokens=1, objects={}
+)
+FEATURE_IDS = {feature.name: feature.id for feature in _EMPTY.id_map().features()}

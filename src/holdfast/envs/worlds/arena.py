@@ -8,13 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
 from holdfast.config.registry import WORLDS
-from holdfast.config.sections import Count, world_name
-from holdfast.envs.mettagrid.game import MettaGridEnv, Window
-from holdfast.envs.mettagrid.maps import AGENT, Map, scatter, walled
-from holdfast.errors import SettingsError
+from holdfast.config.sections import Count, setting, world_name
+from holdfast.envs.mettagrid.game import AGENT, MettaGridEnv, ScatterGame, Window
 
 if TYPE_CHECKING:
     from holdfast.envs.mettagrid.api import AnyFilter, GridObjectConfig
@@ -23,39 +19,26 @@ if TYPE_CHECKING:
 @WORLDS.register("arena")
 class ArenaEnv(MettaGridEnv):
     name: str = world_name("arena", "mine -> generator -> altar, with shaped rewards")
-    num_envs: Count = Field(default=4, le=65536, description="environments; slots = num_envs x agents")
-    agents: Count = Field(default=24, le=200, description="agents per environment")
-    size: int = Field(default=25, ge=8, le=200, description="side of the map, including walls")
-    mines: Count = Field(default=10, le=1000, description="mines, which give ore")
-    generators: Count = Field(default=5, le=1000, description="generators, which turn ore into a battery")
-    altars: Count = Field(default=5, le=1000, description="altars, which turn a battery into a heart")
-    max_steps: Count = Field(default=1000, le=1_000_000, description="steps per episode")
-    window: Window = Field(default=11, description="side of the square an agent sees")
-    num_tokens: Count = Field(default=200, le=1000, description="maximum number of tokens in one observation")
-    shaped: bool = Field(default=True, description="small rewards for holding an ore or a battery")
-    desync: bool = Field(default=True, description="end each environment's first episode at a random step")
+    num_envs: Count = setting(4, "environments; slots = num_envs x agents", le=65536)
+    agents: Count = setting(24, "agents per environment", le=200)
+    size: int = setting(25, "side of the map, including walls", ge=8, le=200)
+    mines: Count = setting(10, "mines, which give ore", le=1000)
+    generators: Count = setting(5, "generators, which turn ore into a battery", le=1000)
+    altars: Count = setting(5, "altars, which turn a battery into a heart", le=1000)
+    max_steps: Count = setting(1000, "steps per episode", le=1_000_000)
+    window: Window = setting(11, "side of the square an agent sees")
+    num_tokens: Count = setting(200, "maximum number of tokens in one observation", le=1000)
+    shaped: bool = setting(True, "small rewards for holding an ore or a battery")
+    desync: bool = setting(True, "end each environment's first episode at a random step")
 
     def game(self) -> ArenaGame:
         return ArenaGame(self)
 
 
-class ArenaGame:
+class ArenaGame(ScatterGame):
     def __init__(self, settings: ArenaEnv):
-        self._room = walled(settings.size)
-        counts = {
-            AGENT: settings.agents,
-            "mine": settings.mines,
-            "generator": settings.generators,
-            "altar": settings.altars,
-        }
-        self._things = [name for name, count in counts.items() for _ in range(count)]
-        room = (settings.size - 2) ** 2
-        if len(self._things) > room:
-            raise SettingsError(
-                f"env.agents={settings.agents}, env.mines={settings.mines}, "
-                f"env.generators={settings.generators} and env.altars={settings.altars} do not fit into the "
-                f"{room} cells inside env.size={settings.size}. Use a larger map or fewer of them."
-            )
+        things = {"agents": AGENT, "mines": "mine", "generators": "generator", "altars": "altar"}
+        super().__init__(settings, things)
         from holdfast.envs.mettagrid import api as mg
         from holdfast.envs.mettagrid.layout import make_config
 
@@ -78,9 +61,6 @@ class ArenaGame:
                 "altar": _station("altar", takes="battery", gives="heart"),
             },
         )
-
-    def map(self, seed: int) -> Map:
-        return scatter(self._room, self._things, seed)
 
 
 def _station(name: str, *, gives: str, takes: str | None = None) -> GridObjectConfig:

@@ -1,30 +1,42 @@
-"""gym:NAME, any Gymnasium environment."""
+"""gym:NAME, any Gymnasium environment; gymvec:NAME, one that has its own vector implementation."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from holdfast.config.registry import WORLDS
-from holdfast.config.sections import Count, EnvSection, world_name
-from holdfast.spec import WorldSpec
+from holdfast.config.sections import Count, EnvSection, setting, world_name
+
+Entries = list[Annotated[int, Field(ge=0)]]
 
 
 @WORLDS.register("gym:")
 class GymEnv(EnvSection):
     name: str = world_name("gym:NAME", "Gymnasium environment", "gym:CartPole-v1")
-    num_envs: Count = Field(default=16, le=65536, description="environments, one slot each")
-    hide: list[Annotated[int, Field(ge=0)]] = Field(default=[], description="entries of a vector observation to hide")
-    action_mask: bool = Field(default=False, description="read the mask of legal actions from info['action_mask']")
-    kwargs: dict[str, Any] = Field(default={}, description="keyword arguments for gymnasium.make")
-
-    def describe(self) -> WorldSpec:
-        from holdfast.envs.gymnasium_world import describe_gym
-
-        return describe_gym(self)
+    num_envs: Count = setting(16, "environments, one slot each", le=65536)
+    hide: Entries = setting([], "entries of a vector observation to hide")
+    action_mask: bool = setting(False, "read the mask of legal actions from info['action_mask']")
+    kwargs: dict[str, Any] = setting({}, "keyword arguments for gymnasium.make")
 
     def build(self, env_ids: range, buffers: Any = None) -> Any:
         from holdfast.envs.gymnasium_world import GymWorld
 
         return GymWorld(self, env_ids, buffers)
+
+
+@WORLDS.register("gymvec:")
+class GymVectorEnv(EnvSection):
+    single_generator: ClassVar[bool] = True
+
+    name: str = world_name(
+        "gymvec:NAME", "Gymnasium environment with its own vector implementation", "gymvec:CartPole-v1"
+    )
+    hide: Entries = setting([], "entries of a vector observation to hide")
+    kwargs: dict[str, Any] = setting({}, "keyword arguments for gymnasium.make_vec")
+
+    def build(self, env_ids: range, buffers: Any = None) -> Any:
+        from holdfast.envs.vector_world import make_vector_world
+
+        return make_vector_world(self, env_ids)

@@ -13,26 +13,21 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
 from holdfast.config.registry import WORLDS
-from holdfast.config.sections import Count, world_name
-from holdfast.envs.mettagrid.game import MettaGridEnv, Window
-from holdfast.envs.mettagrid.maps import AGENT, OWN_TOKENS, Map, most_in_view
+from holdfast.config.sections import Count, setting, world_name
+from holdfast.envs.mettagrid.game import AGENT, OWN_TOKENS, Map, MettaGridEnv, Window, most_in_view
 
 if TYPE_CHECKING:
     from holdfast.envs.mettagrid.api import GameConfig, GridObjectConfig
-
-HELD_TOKENS = 2  # heart, chosen
 
 
 @WORLDS.register("memory")
 class MemoryEnv(MettaGridEnv):
     name: str = world_name("memory", "T-mazes: a cue at the start tells which door pays")
-    num_envs: Count = Field(default=8, le=65536, description="environments; slots = num_envs x rooms")
-    rooms: Count = Field(default=8, le=64, description="sealed mazes (one agent each) per environment")
-    corridor: Count = Field(default=3, le=200, description="steps between the cue and the doors")
-    window: Window = Field(default=3, description="side of the square an agent sees")
+    num_envs: Count = setting(8, "environments; slots = num_envs x rooms", le=65536)
+    rooms: Count = setting(8, "sealed mazes (one agent each) per environment", le=64)
+    corridor: Count = setting(3, "steps between the cue and the doors", le=200)
+    window: Window = setting(3, "side of the square an agent sees")
 
     def game(self) -> MemoryGame:
         return MemoryGame(self)
@@ -81,7 +76,7 @@ def _num_tokens(rows: Map, window: int) -> int:
     positions = np.zeros(cells.shape, bool)
     positions[1, 1:-1] = True
     seen = most_in_view((~positions & (cells != "empty")).astype(np.int64), positions, window)
-    return OWN_TOKENS + HELD_TOKENS + seen
+    return OWN_TOKENS + 2 + seen  # 2: it may hold `heart` and `chosen`
 
 
 def _config(settings: MemoryEnv, num_tokens: int) -> GameConfig:
