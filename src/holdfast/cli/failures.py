@@ -42,7 +42,8 @@ def log_to_stderr() -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
-        logger.level, logger.propagate = before
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
 
 
 @contextmanager
