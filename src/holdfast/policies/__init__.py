@@ -6,7 +6,7 @@ from holdfast.config.registry import lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.policies.actions import Sampling
-    from holdfast.policies.components import ComponentPolicy
+    from holdfast.policies.components.component_policy import ComponentPolicy
     from holdfast.policies.lstm_wrapper import LSTMWrapper
     from holdfast.policies.metta_agent import MettaAgent, shared_name
     from holdfast.policies.plain.box import BoxPolicy

@@ -17,8 +17,6 @@ from holdfast.policies.policy import Policy
 from holdfast.recurrence import LSTM, Memoryless, MinGRU
 from holdfast.recurrence.recurrent import Recurrent
 
-LARGEST_EMBEDDING = 0.1
-
 
 @torch.no_grad()
 def initialize_like_seeds(policy: Policy) -> None:
@@ -38,7 +36,7 @@ def initialize_like_seeds(policy: Policy) -> None:
                     nn.init.orthogonal_(layer.weight, math.sqrt(2.0))  # type: ignore[arg-type]
             case ActionEmbedding():
                 nn.init.orthogonal_(module.weight)
-                module.weight.mul_(LARGEST_EMBEDDING / module.weight.abs().max())
+                module.weight.mul_(0.1 / module.weight.abs().max())  # the largest entry becomes 0.1
             case ActionHead():
                 nn.init.orthogonal_(module.weight)
             case heads.ActionHead(layer=nn.Linear(weight=weight)):  # for actions without names

@@ -12,7 +12,7 @@ from holdfast.config.registry import AGENTS
 from holdfast.config.sections import PolicySection
 from holdfast.config.values import parse_yaml
 from holdfast.errors import SettingsError, first_line, place_of
-from holdfast.policies.components import ComponentPolicy
+from holdfast.policies.components.component_policy import ComponentPolicy
 from holdfast.policies.initialization import initialize_like_seeds
 from holdfast.policies.policy import Policy
 from holdfast.policies.settings import GRAPHS, GRID_AGENTS, ComponentPolicySettings, OwnPolicySettings

@@ -20,10 +20,6 @@ class CellCore(Core):
         self.cell = cell
         self.num_leaves = num_leaves
 
-    @property
-    def state_shapes(self) -> tuple[tuple[int, int], ...]:
-        return ((1, self.hidden_size),) * self.num_leaves
-
     def forward(self, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:
         first = self.check(x, state, first).unsqueeze(-1)
         leaves = tuple(leaf[0] for leaf in state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
@@ -20,6 +21,8 @@ class Core(nn.Module):
     passed in and returned, and never kept here.
     """
 
+    num_leaves = 1  # state tensors
+
     def __init__(self, input_size: int, hidden_size: int, num_layers: int):
         super().__init__()
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
@@ -28,9 +31,9 @@ class Core(nn.Module):
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
 
     @property
-    @abstractmethod
     def state_shapes(self) -> tuple[tuple[int, int], ...]:
         """(layers, hidden) of each state tensor; with B slots it is [layers, B, hidden]."""
+        return ((self.num_layers, self.hidden_size),) * self.num_leaves
 
     @abstractmethod
     def forward(self, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]: ...
@@ -51,13 +54,15 @@ class Core(nn.Module):
             raise ValueError(
                 f"first has shape {list(first.shape)}; for x of shape {list(x.shape)} it must be [{T}, {B}]."
             )
-        shapes = [(layers, B, hidden) for layers, hidden in self.state_shapes]
-        if [leaf.shape for leaf in state] != shapes:
-            raise ValueError(
-                f"state has shapes {[list(leaf.shape) for leaf in state]}; for {B} slots it must be "
-                f"{[list(shape) for shape in shapes]}, as initial_state({B}) returns."
-            )
+        check_state(state, self.state_shapes, B)
         return as_mask(first)
+
+
+def check_state(state: State, state_shapes: Sequence[tuple[int, int]], B: int) -> None:
+    """Raise ValueError if this is not a state of B slots."""
+    given, needed = [list(leaf.shape) for leaf in state], [[layers, B, hidden] for layers, hidden in state_shapes]
+    if given != needed:
+        raise ValueError(f"state has shapes {given}; for {B} slots it must be {needed}, as initial_state({B}) returns.")
 
 
 def as_mask(first: Tensor) -> Tensor:
@@ -76,6 +81,8 @@ def make_core(kind: str, input_size: int, hidden_size: int, num_layers: int) -> 
 class Memoryless(Core):
     """num_layers x (Linear, tanh), as a control: the same interface without memory. Its state is ()."""
 
+    num_leaves = 0
+
     def __init__(self, input_size: int, hidden_size: int, num_layers: int):
         super().__init__(input_size, hidden_size, num_layers)
         layers = [nn.Linear(a, b) for a, b in pairwise([input_size] + [hidden_size] * num_layers)]
@@ -83,10 +90,6 @@ class Memoryless(Core):
             nn.init.orthogonal_(layer.weight)
             nn.init.zeros_(layer.bias)
         self.layers = nn.ModuleList(layers)
-
-    @property
-    def state_shapes(self) -> tuple[tuple[int, int], ...]:
-        return ()
 
     def forward(self, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:
         self.check(x, state, first)

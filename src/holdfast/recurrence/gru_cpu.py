@@ -103,9 +103,8 @@ class GRULayer(torch.autograd.Function):
         w_nrz = torch.cat([w_hh[2 * H :], w_hh[: 2 * H]])
         before = (torch.zeros_like(h0), *dy[:-1].unbind(0))
         steps = (d, d.view(T, B, 4 * H)[:, :, : 3 * H], z)
-        for slots, dy_before, d_t, d_nrz, z_t in zip(
-            *(reversed(s) for s in (resets.by_step, before, *(s.unbind(0) for s in steps))), strict=True
-        ):
+        last_first = (reversed(s) for s in (resets.by_step, before, *(s.unbind(0) for s in steps)))
+        for slots, dy_before, d_t, d_nrz, z_t in zip(*last_first, strict=True):
             d_t.mul_(dh_of_four)
             dh.mul_(z_t).addmm_(d_nrz, w_nrz)
             if slots is not None:

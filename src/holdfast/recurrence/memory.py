@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from holdfast.recurrence.core import State
+from holdfast.recurrence.core import State, check_state
 
 
 class Memory:
@@ -18,6 +18,7 @@ class Memory:
     """
 
     def __init__(self, state_shapes: Sequence[tuple[int, int]], device: torch.device | str = "cpu"):
+        self._shapes = state_shapes
         self._tables = [torch.zeros(layers, 0, hidden, device=device) for layers, hidden in state_shapes]
         self._ids = torch.arange(0, device=device)
 
@@ -32,7 +33,7 @@ class Memory:
 
     def write(self, slots: Tensor, state: State) -> None:
         """Store state [L, B, H] for slots [B]."""
-        self._check_state(state, len(slots))
+        check_state(state, self._shapes, len(slots))
         slots, in_order = self._check_slots(slots)
         for table, leaf in zip(self._tables, state, strict=True):
             if in_order:
@@ -57,7 +58,7 @@ class Memory:
     def restore(self, state: State) -> None:
         """Replace the table by a copy of a snapshot, which may have another number of slots."""
         num_slots = state[0].shape[1] if state and state[0].dim() == 3 else 0
-        self._check_state(state, num_slots)
+        check_state(state, self._shapes, num_slots)
         self._tables = [leaf.detach().to(t, copy=True) for leaf, t in zip(state, self._tables, strict=True)]
         self._ids = torch.arange(num_slots).to(self._ids)
 
@@ -82,11 +83,3 @@ class Memory:
             self._tables = [torch.cat([t, t.new_zeros(len(t), extra, t.shape[2])], 1) for t in self._tables]
             self._ids = torch.arange(max(numbers) + 1).to(self._ids)
         return slots, False
-
-    def _check_state(self, state: State, num_slots: int) -> None:
-        shapes = [(len(table), num_slots, table.shape[2]) for table in self._tables]
-        if [leaf.shape for leaf in state] != shapes:
-            raise ValueError(
-                f"state has shapes {[list(leaf.shape) for leaf in state]}; "
-                f"for {num_slots} slots it must be {[list(shape) for shape in shapes]}."
-            )

@@ -29,10 +29,6 @@ class MinGRU(Core):
             self.register_parameter(f"weight_l{layer}", nn.Parameter(weight))
             self.register_parameter(f"bias_l{layer}", nn.Parameter(bias))
 
-    @property
-    def state_shapes(self) -> tuple[tuple[int, int], ...]:
-        return ((self.num_layers, self.hidden_size),)
-
     def weights(self, layer: int) -> tuple[Tensor, Tensor]:
         """weight [2H, in] and bias [2H] of a layer: rows of the gate, then of the candidate."""
         return self.get_parameter(f"weight_l{layer}"), self.get_parameter(f"bias_l{layer}")

@@ -16,7 +16,6 @@ class Recurrent(Core):
     """Stacked gated layers. State dicts are interchangeable with those of torch.nn.LSTM and torch.nn.GRU."""
 
     cell: ClassVar[fused.Cell]
-    num_leaves: ClassVar[int]
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int):
         super().__init__(input_size, hidden_size, num_layers)
@@ -43,10 +42,6 @@ class Recurrent(Core):
             else:
                 for gate in parameter.data.chunk(self.cell.num_gates):
                     nn.init.orthogonal_(gate)
-
-    @property
-    def state_shapes(self) -> tuple[tuple[int, int], ...]:
-        return ((self.num_layers, self.hidden_size),) * self.num_leaves
 
     def weights(self) -> list[Tensor]:
         """w_ih, w_hh, b_ih, b_hh of each layer, in order."""
@@ -85,7 +80,6 @@ class GRU(Recurrent):
     """State (h,)."""
 
     cell = fused.GRU_CELL
-    num_leaves = 1
 
     def unroll(self, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:
         # torch has a fused GRU on CUDA only; elsewhere its loop over steps is slower than ours, with or without resets

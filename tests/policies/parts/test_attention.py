@@ -44,7 +44,7 @@ def test_latent_attention_ignores_order_and_padding(num_queries):
 
 def test_self_attention_ignores_order_and_padding():
     torch.manual_seed(0)
-    attention = SelfAttention(8, 2, 2, 5)
+    attention = SelfAttention(8, 2, 2, 5, use_cls_token=True)
     x = torch.randn(3, 4, 8)
     out = attention(x)
     assert out.shape == (3, 5)

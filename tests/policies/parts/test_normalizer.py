@@ -2,7 +2,7 @@
 
 import torch
 
-from holdfast.policies.parts.normalizer import RunningNorm
+from holdfast.policies.parts.layers import RunningNorm
 
 
 def test_statistics_of_parts_equal_statistics_of_the_whole():

@@ -64,7 +64,7 @@ class ComponentPolicy(Policy):
     @property
     def state_shapes(self) -> tuple[tuple[int, int], ...]:
         found = (self.components[name] for name in self.order)
-        return tuple(shape for part in found if isinstance(part, CoreComponent) for shape in part.state_shapes)
+        return tuple(shape for part in found if isinstance(part, CoreComponent) for shape in part.layer.state_shapes)
 
     def unroll(self, inputs: Inputs, first: Tensor, start: State) -> tuple[Tensor, Tensor, State]:
         T, B = first.shape
@@ -75,7 +75,7 @@ class ComponentPolicy(Policy):
             component = self.components[name]
             sources = [rows[source] for source in self.entries[name].sources] or [obs]
             if isinstance(component, CoreComponent):
-                begin, end = len(final), len(final) + len(component.state_shapes)
+                begin, end = len(final), len(final) + len(component.layer.state_shapes)
                 y, after = component(sources[0].unflatten(0, (T, B)), start[begin:end], first)
                 rows[name] = y.flatten(0, 1)
                 final += after

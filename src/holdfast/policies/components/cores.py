@@ -28,10 +28,6 @@ class CoreComponent(Component, abstract=True):
         self.layer = make_core(self.cell, inputs[0].sizes[0], params.hidden_size, params.num_layers)
         return Shape("vector", (params.hidden_size,))
 
-    @property
-    def state_shapes(self) -> tuple[tuple[int, int], ...]:
-        return self.layer.state_shapes
-
 
 def cell_types() -> dict[str, str]:
     """The component type of each cell: {"lstm": "LSTM"}."""

@@ -12,16 +12,10 @@ from torch import Tensor, nn
 from holdfast.policies.components.component import BuildContext, Component, Params, Shape, Size, WiringError
 from holdfast.policies.parts import attention
 from holdfast.policies.parts.attention import TokenFeatures
-from holdfast.policies.parts.normalizer import RunningNorm
+from holdfast.policies.parts.layers import RunningNorm
 from holdfast.policies.parts.token_conv import OwnLinear
 from holdfast.policies.parts.tokens import PlacedTokens, TokenGrid, TokenSet, pick
-from holdfast.spec import BoxObs, TokenObs
-
-
-def token_grid(context: BuildContext) -> TokenGrid:
-    if not isinstance(context.spec.obs, TokenObs):
-        raise WiringError(f"it reads grid-world tokens, and {context.spec.name} has none. Use py_agent=box there.")
-    return TokenGrid(*context)
+from holdfast.spec import BoxObs
 
 
 class ObsTokenToBoxShaper(Component):
@@ -30,7 +24,7 @@ class ObsTokenToBoxShaper(Component):
     reads = ()
 
     def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
-        self.layer = token_grid(context)
+        self.layer = TokenGrid(*context)
         return Shape("token grid", (self.layer.num_channels, self.layer.side, self.layer.side))
 
     def forward(self, obs: Tensor) -> PlacedTokens:
@@ -43,7 +37,7 @@ class ObsTokenPadStrip(Component):
     reads = ()
 
     def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
-        self.layer = token_grid(context)
+        self.layer = TokenGrid(*context)
         return Shape("tokens", (self.layer.num_channels, self.layer.side))
 
     def forward(self, obs: Tensor) -> TokenSet:
@@ -56,7 +50,7 @@ class ObservationNormalizer(Component):
     reads = (("token grid",),)
 
     def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
-        self.layer = token_grid(context)  # for its table of scales
+        self.layer = TokenGrid(*context)  # for its table of scales
         return inputs[0]
 
     def forward(self, tokens: PlacedTokens | TokenSet) -> PlacedTokens | TokenSet:

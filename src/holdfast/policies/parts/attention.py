@@ -143,9 +143,7 @@ class LatentAttention(nn.Module):
 class SelfAttention(nn.Module):
     """Vectors [N, S, D] attend to each other; a class token, if used, summarises them."""
 
-    def __init__(
-        self, in_features: int, num_layers: int, num_heads: int, out_features: int, use_cls_token: bool = True
-    ):
+    def __init__(self, in_features: int, num_layers: int, num_heads: int, out_features: int, use_cls_token: bool):
         super().__init__()
         self.cls_token = nn.Parameter(torch.randn(in_features) * in_features**-0.5) if use_cls_token else None
         self.blocks = nn.ModuleList(AttentionBlock(in_features, None, num_heads) for _ in range(num_layers))

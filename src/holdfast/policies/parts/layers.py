@@ -1,4 +1,4 @@
-"""Layers with the agents' initialisation, and fast activations."""
+"""Layers with the agents' initialisation, fast activations, and normalisation of observations."""
 
 from __future__ import annotations
 
@@ -78,3 +78,29 @@ class Conv2d(nn.Conv2d):
         # The output of a token convolution is stored channels last, so permute the weights, not the input.
         weight = self.weight.permute(0, 2, 3, 1).flatten(1)
         return fast_linear(input.permute(0, 2, 3, 1).flatten(1), weight, self.bias)[:, :, None, None]
+
+
+class RunningNorm(nn.Module):
+    """(x - mean) / std, clipped to +-10. Statistics are updated between batches only and saved with the weights."""
+
+    def __init__(self, size: int):
+        super().__init__()
+        self.mean = nn.Buffer(torch.zeros(size))
+        self.var = nn.Buffer(torch.ones(size))
+        self.count = nn.Buffer(torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ((x - self.mean) * torch.rsqrt(self.var + 1e-8)).clamp(-10.0, 10.0)
+
+    @torch.no_grad()
+    def update(self, x: Tensor) -> None:
+        """Merge the statistics of x [N, size] (Chan's parallel formula, in double precision)."""
+        x = x.double()
+        n, total = x.shape[0], self.count.double() + x.shape[0]
+        mean, var = x.mean(0), x.var(0, unbiased=False)
+        delta = mean - self.mean.double()
+        seen = self.count.double() / total
+        merged = self.var.double() * seen + var * (n / total) + delta.square() * seen * (n / total)
+        self.mean.copy_(self.mean.double() + delta * (n / total))
+        self.var.copy_(merged)
+        self.count.copy_(total)

@@ -62,9 +62,7 @@ class TokenGrid(Adaptive):
         obs = spec.obs
         if not isinstance(obs, TokenObs) or max(obs.window) > self.side:
             shows = f"a window of {max(obs.window)} cells" if isinstance(obs, TokenObs) else "no tokens"
-            raise SettingsError(
-                f"{spec.name} shows {shows}; this policy reads token windows of at most {self.side} cells."
-            )
+            raise SettingsError(f"{spec.name} shows {shows}; this policy reads windows of at most {self.side} cells.")
         self.num_channels = len(vocabulary.channels)
         number = {channel.name: i for i, channel in enumerate(vocabulary.channels)}
         channel = torch.full((256, 256), NO_FEATURE)

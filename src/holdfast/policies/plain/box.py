@@ -13,8 +13,7 @@ from torch.nn import functional as F
 from holdfast.config.registry import AGENTS
 from holdfast.errors import SettingsError
 from holdfast.policies.lstm_wrapper import LSTMWrapper
-from holdfast.policies.parts.layers import linear, mlp
-from holdfast.policies.parts.normalizer import RunningNorm
+from holdfast.policies.parts.layers import RunningNorm, linear, mlp
 from holdfast.spec import BoxActions, BoxObs, DiscreteObs, ObsPart, TokenObs, WorldSpec
 
 
@@ -33,9 +32,7 @@ class BoxPolicy(LSTMWrapper):
     ):
         """encoder, heads: widths of the MLPs. options: core and memory_scope of LSTMWrapper."""
         if isinstance(spec.obs, TokenObs):
-            raise SettingsError(
-                f"py_agent=box reads arrays of numbers; {spec.name} has tokens.\nUse py_agent=fast there."
-            )
+            raise SettingsError(f"py_agent=box cannot read the tokens of {spec.name}.\nUse py_agent=fast there.")
         parts = _parts(spec.obs)
         image_parts = [part for part in parts if is_image(part.shape)]
         vector_parts = [part for part in parts if not is_image(part.shape)]
@@ -49,7 +46,7 @@ class BoxPolicy(LSTMWrapper):
         numeric = isinstance(spec.obs, BoxObs) and vector_size > 0
         if not normalize_obs and not numeric:
             raise SettingsError(
-                f"policy.normalize_obs=false has no effect: {spec.name} has no vector of numbers in its observations."
+                f"policy.normalize_obs=false has no effect: {spec.name} observes no vectors of numbers."
             )
         if log_std and not isinstance(spec.actions, BoxActions):
             raise SettingsError(f"policy.log_std={log_std} has no effect: {spec.name} has discrete actions.")

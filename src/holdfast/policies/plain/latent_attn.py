@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from holdfast.config.registry import AGENTS
 from holdfast.policies.parts.attention import FourierEmbedding, LatentAttention, SelfAttention
@@ -41,7 +41,7 @@ class LatentAttnSmall(GridAgent):
         self.embed = FourierEmbedding(self.obs.num_channels, self.obs.side, self.attr_embed_dim, num_freqs=8)
         sizes = {"num_queries": 10, "query_dim": 32, "num_layers": self.latent_layers, "num_heads": self.num_heads}
         self.latents = LatentAttention(self.embed.out_features, **sizes, out_features=32)
-        self.encoded_obs: nn.Module = SelfAttention(32, self.self_layers, self.num_heads, out_features=128)
+        self.encoded_obs = SelfAttention(32, self.self_layers, self.num_heads, out_features=128, use_cls_token=True)
 
     def encode_observations(self, observations: Tensor) -> Tensor:
         return self.encoded_obs(self.latents(self.embed(self.obs.side_by_side(observations))))
