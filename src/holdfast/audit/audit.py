@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,12 +15,11 @@ import torch
 from holdfast.audit.checks import CHECKS
 from holdfast.audit.context import Context
 from holdfast.audit.dependence import DependencyMap
-from holdfast.audit.errors import UnusableError, raised_by_auditor
 from holdfast.audit.findings import Check, Finding, Outcome, Tally, Verdict, judge
 from holdfast.audit.known_bugs import KnownBug, matching_bugs
 from holdfast.audit.script import CALLS, SEQUENCE
 from holdfast.audit.sensitivity import raise_sensitivity, restored_afterwards
-from holdfast.audit.subject import DEVIATIONS, NotOfferedError, Subject
+from holdfast.audit.subject import DEVIATIONS, NotOfferedError, Subject, UnusableError, raised_by_auditor
 from holdfast.config.nearest import did_you_mean
 from holdfast.errors import HoldfastError, SettingsError, first_line, place_of
 
@@ -117,24 +116,18 @@ def audit(
     began = time.perf_counter()
     on_purpose = validate_declared(frozenset(_names(subject.declared)) | frozenset(_names(declared)))
     # An audit before training must not change the run.
-    with torch.random.fork_rng(devices=[]), restored_afterwards(subject), one_thread():
+    with torch.random.fork_rng(devices=[]), restored_afterwards(subject), ExitStack() as stack:
+        stack.callback(torch.set_num_threads, torch.get_num_threads())
+        torch.set_num_threads(1)  # for a handful of slots more are slower
         context, note = _prepare(subject, seed, on_purpose)
         findings = []
         for check in select_checks(checks, quick):
             if on_check is not None:
                 on_check(check.name)
             findings.append(run_check(check, context))
-        calls = tuple(context.probe.calls)
-    return Report(
-        name=subject.name,
-        findings=tuple(findings),
-        declared=on_purpose,
-        seconds=time.perf_counter() - began,
-        calls=calls,
-        note=note,
-        not_scored=context.probe.not_scored,
-        maps=context.maps,
-    )
+        calls = tuple(context.calls)
+    seconds = time.perf_counter() - began
+    return Report(subject.name, tuple(findings), on_purpose, seconds, calls, note, context.not_scored, context.maps)
 
 
 def _names(names: Iterable[str] | str) -> Iterable[str]:
@@ -147,17 +140,6 @@ def validate_declared(names: frozenset[str]) -> frozenset[str]:
     if unknown:
         raise SettingsError(f"unknown deviation {unknown[0]}. Choose from: {', '.join(DEVIATIONS)}.")
     return names
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Use one thread: for a handful of slots more are slower."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def select_checks(names: Iterable[str] | str | None = None, quick: bool = False) -> list[Check]:
@@ -211,10 +193,10 @@ def _prepare(subject: Subject, seed: int, declared: frozenset[str]) -> tuple[Con
         context = Context(subject, seed, declared)
         with torch.no_grad():
             for B in (3, 5):
-                context.probe.check_state(subject.initial_state(B), B, "initial_state")
-            context.probe.check_names_agree()
-            context.probe.check_precision()
-        return context, raise_sensitivity(context.probe)
+                context.check_state(subject.initial_state(B), B, "initial_state")
+            context.check_names_agree()
+            context.check_precision()
+        return context, raise_sensitivity(context)
     except UnusableError:
         raise
     except (Exception, SystemExit) as error:

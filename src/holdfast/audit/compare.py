@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from holdfast.audit.errors import UnusableError
-from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State
+from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, UnusableError
 
 
 def check_pair(given: Any, source: str) -> tuple[Outputs, State]:

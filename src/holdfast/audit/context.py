@@ -1,4 +1,4 @@
-"""Context: what a check gets. One subject under one seed, with measurements that several checks share made once."""
+"""Context: what a check gets. A probe, with measurements that several checks share made once."""
 
 from __future__ import annotations
 
@@ -23,14 +23,11 @@ from holdfast.audit.script import SEQUENCE, STEP, Script
 from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, Subject
 
 
-class Context:
-    def __init__(self, subject: Subject, seed: int = 0, declared: frozenset[str] | None = None):
-        self.subject = subject
-        self.declared = subject.declared if declared is None else declared
-        self.probe = Probe(subject, seed)
+class Context(Probe):
+    def __init__(self, subject: Subject, seed: int, declared: frozenset[str]):
+        super().__init__(subject, seed)
+        self.declared = declared
         self.maps: dict[tuple[str, str], DependencyMap] = {}  # by (changes or gradients, form)
-
-    # ---------------------------------------------------------------------------------------- what the policy has
 
     def require_state(self) -> None:
         if not self.subject.initial_state(1):
@@ -58,29 +55,27 @@ class Context:
 
     def excuses(self, check: Check) -> frozenset[str]:
         """Return the declared deviations, without zero_start_states if learning does use its start state."""
-        if "zero_start_states" not in self.declared.intersection(check.excused_by) or SEQUENCE not in self.probe.forms:
+        if "zero_start_states" not in self.declared.intersection(check.excused_by) or SEQUENCE not in self.forms:
             return self.declared
         found = self.changes(SEQUENCE)
         moved, _, _ = found.largest(found.from_start_state)
         return self.declared - {"zero_start_states"} if moved > SAME else self.declared
 
-    # ------------------------------------------------------------------------------------------- dependency maps
-
     @torch.no_grad()
     def changes(self, form: str) -> DependencyMap:
         if ("changes", form) not in self.maps:
-            self.maps["changes", form] = map_of_changes(self.probe, form)
+            self.maps["changes", form] = map_of_changes(self, form)
         return self.maps["changes", form]
 
     def gradients(self, form: str) -> DependencyMap:
         if ("gradients", form) not in self.maps:
-            self.maps["gradients", form] = map_of_gradients(self.probe, form)
+            self.maps["gradients", form] = map_of_gradients(self, form)
         return self.maps["gradients", form]
 
     def forms_with_gradients(self) -> list[str]:
         """Return those of step and sequence that record gradients; acting often does not."""
         found, reason = [], NotOfferedError("neither step nor sequence records gradients")
-        for form in self.probe.pure_forms:
+        for form in self.pure_forms:
             try:
                 self.gradients(form)
             except NotOfferedError as error:
@@ -109,13 +104,11 @@ class Context:
         message = f"the gradient of {forbidden} by {by} is {size:.2g}, and has to be 0"
         tally.expect_unchanged(form, size, message, limit=found.limit)
 
-    # -------------------------------------------------------------------------------------------------- gradients
-
     @torch.enable_grad()
     def projected_outputs(self, form: str, script: Script, actions: Tensor | None) -> tuple[Tensor, dict[int, Tensor]]:
         """Return the projected outputs [T, B] with their graph, and the start state's tensors that have gradients."""
         start = differentiable(script.start)
-        outputs = self.probe.run(form, replace(script, start=start), actions).outputs
+        outputs = self.run(form, replace(script, start=start), actions).outputs
         total = random_projection({name: y for name, y in outputs.items() if y.requires_grad})
         return total, {i: leaf for i, leaf in enumerate(start) if leaf.requires_grad}
 
@@ -135,14 +128,14 @@ class Context:
         [n, steps], and the largest gradient of those outputs [n, steps]. Gradients are taken before and after the
         change: at the kink of a ReLU or maximum one of the two is zero.
         """
-        script = self.probe.script(T=steps[-1] + 1, B=3)
-        usual = self.probe.run(form, script)
-        other = replace(script, start=self.probe.random_state(script.first.shape[1]))
+        script = self.script(T=steps[-1] + 1, B=3)
+        usual = self.run(form, script)
+        other = replace(script, start=self.random_state(script.first.shape[1]))
         before, after = (self._gradients_at(form, shown, usual.actions, steps) for shown in (script, other))
         numbers = [i for i in before if i not in self.subject.no_gradient]
         moved = torch.zeros(len(numbers), len(steps), dtype=torch.float64)
         for row, i in enumerate(numbers):
-            changed = self.probe.run(form, script.with_start_leaf(i, other.start[i]), usual.actions)
+            changed = self.run(form, script.with_start_leaf(i, other.start[i]), usual.actions)
             moved[row] = differences(usual.outputs, changed.outputs)[list(steps)].amax(1)
         gradients = [torch.maximum(before[i], after[i]) for i in numbers]
         return numbers, moved, torch.stack(gradients) if gradients else torch.zeros_like(moved)
@@ -161,13 +154,11 @@ class Context:
         ]
         return {i: torch.stack([row[n].abs().amax() for row in rows]) for n, i in enumerate(leaves)}
 
-    # ------------------------------------------------------------------------------------ sampling and rounding
-
     @cached_property
     def actions_feed_back(self) -> bool:
         """Whether sampled actions enter the state: outputs differ after a different action, and not before."""
-        script = self.probe.script()
-        one, two = (self.probe.run(STEP, script, draw=draw).outputs for draw in (1, 2))
+        script = self.script()
+        one, two = (self.run(STEP, script, draw=draw).outputs for draw in (1, 2))
         if ACTIONS not in one:
             return False
         apart, alike = differences(one, two), until_actions_differ(one, two)
@@ -177,9 +168,9 @@ class Context:
 
     def _equal_actions_give_equal_outputs(self, script: Script, actions: Tensor) -> bool:
         """For real-valued actions, which never repeat: only `sequence` can tell them from noise in the state."""
-        if SEQUENCE not in self.probe.forms:
+        if SEQUENCE not in self.forms:
             return False
-        one, two = (self.probe.run(SEQUENCE, script, actions, draw=draw).outputs for draw in (1, 2))
+        one, two = (self.run(SEQUENCE, script, actions, draw=draw).outputs for draw in (1, 2))
         return float(differences(one, two).max()) <= SAME
 
     def difference_ignoring_draws(self, a: Outputs, b: Outputs) -> float:
@@ -192,7 +183,7 @@ class Context:
         if actions is None or not actions.is_floating_point():
             return SAME
         one, other = (
-            {name: y for name, y in self.probe.run(SEQUENCE, script, taken).outputs.items() if name != ACTIONS}
+            {name: y for name, y in self.run(SEQUENCE, script, taken).outputs.items() if name != ACTIONS}
             for taken in (actions, torch.nextafter(actions, torch.zeros_like(actions)))
         )
         return SAME + 10 * float(differences(one, other).max())
@@ -203,12 +194,10 @@ class Context:
         head, tail = (
             replace(script, obs=script.obs[part], first=script.first[part]) for part in (slice(5), slice(5, None))
         )
-        state = self.probe.run(STEP, head).final
+        state = self.run(STEP, head).final
         nudged = tuple(leaf * (1 + 1e-6) if leaf.is_floating_point() or leaf.is_complex() else leaf for leaf in state)
-        one, other = (self.probe.run(STEP, replace(tail, start=start)).outputs for start in (state, nudged))
+        one, other = (self.run(STEP, replace(tail, start=start)).outputs for start in (state, nudged))
         return float(differences(one, other).max())
-
-    # ------------------------------------------------------------------------------------------------------ memory
 
     def memory_change(self, kept: State, cause: str) -> tuple[float, str]:
         """Return how far the policy's memory differs from `kept`, and a message that names the cause."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.audit.script import SCORE, SEQUENCE
 
@@ -17,6 +18,7 @@ SAME = 1e-5  # larger differences count as changes; also the limit of replay par
 MOVED = 1e-7  # smaller differences count as no change
 NO_GRADIENT = 1e-7  # relative to the largest gradient; a true zero is exactly 0
 LEARNING_ONLY = ("zero_start_states", "learning_without_resets")  # deviations that excuse nothing while acting
+Run = Callable[["Context", "Tally"], None]
 
 
 class Verdict(StrEnum):
@@ -35,10 +37,23 @@ class Check:
     cost: str  # what a violation does to training
     fix: str
     look_at: str  # the subject's method whose code is concerned
-    run: Callable[[Context, Tally], None]
+    run: Run
     excused_by: tuple[str, ...] = ()  # deviations that, declared, explain a failure
     quick: bool = False  # also part of the short audit before training
     root: int = 0  # how many other checks a failure here tends to fail too; higher is reported first
+
+
+class Register(list[Check]):
+    """The checks of one module: functions whose docstring gives the promise, then "Cost:" and "Fix:" of a violation."""
+
+    def __call__(self, *, look_at: str = "step", **options: Any) -> Callable[[Run], Run]:
+        def add(run: Run) -> Run:
+            promise, _, advice = inspect.cleandoc(run.__doc__ or "").partition("\n\nCost: ")
+            cost, _, fix = " ".join(advice.split()).partition(" Fix: ")
+            self.append(Check(run.__name__, promise, cost, fix, look_at, run, **options))
+            return run
+
+        return add
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -40,8 +41,6 @@ FORMS = {
     SEQUENCE: "one call for all steps, as in learning",
     ACT: "one step at a time, from the policy's own memory",
 }
-CELL = 16  # SVG units, like all sizes below; the template draws its symbols for this size
-LEFT, TOP, REST = 96, 66, 8  # margins; the first two hold labels
 MIN_OPACITY = 0.3  # of the weakest dependence, to tell it from none
 
 
@@ -55,117 +54,43 @@ def report_page(report: Report) -> str:
     )
 
 
-# -------------------------------------------------------------------------------------------------------- pictures
-
-
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """One square. kind: depends | unused | forbidden | declared | unmeasured. Empty squares have no Cell."""
 
     kind: str
-    x: int
-    y: int
+    row: int
+    column: int
     strength: float  # opacity
     text: str
 
 
 @dataclass(frozen=True)
-class Label:
-    x: float
-    y: float
-    text: str
-    starts: bool = False  # an episode starts at this step
-
-
-@dataclass(frozen=True)
 class Picture:
-    """The layout of a dependency map: rows are inputs, columns are outputs, both slot by slot."""
+    """A dependency map to draw: rows are inputs, columns are outputs, both slot by slot."""
 
     kind: str
     form: str
     about: str  # describes the form
-    width: int
-    height: int
+    starts: list[list[bool]]  # [T][B]: whether an episode starts
     cells: list[Cell]
-    rows: list[Label]
-    columns: list[Label]
-    row_slots: list[Label]
-    column_slots: list[Label]
-    grid: str  # SVG paths: the squares, the lines between slots, and those between episodes of a slot
-    slots: str
-    episodes: str
     sentences: list[str]
-
-    @property
-    def title(self) -> str:
-        return f"{self.kind}, {self.form}"
 
 
 def picture(found: DependencyMap, declared: frozenset[str]) -> Picture:
-    """Compute the layout of a map."""
-    T, B = found.first.shape
     masks = kinds_of_cells(found, declared)
+    sentences = _sentences(found, masks, on_purpose(found, declared))
     starts = found.first.bool().tolist()
-    return Picture(
-        kind=found.kind,
-        form=found.form,
-        about=FORMS.get(found.form, ""),
-        width=LEFT + B * T * CELL + REST,
-        height=TOP + B * (T + 1) * CELL + REST,
-        cells=_cells(found, masks),
-        rows=[
-            Label(LEFT - 6, _row(T, c, s) + CELL / 2, f"{s - 1}" if s else "start", s > 0 and starts[s - 1][c])
-            for c in range(B)
-            for s in range(T + 1)
-        ],
-        columns=[Label(_column(T, b, t) + CELL / 2, TOP - 9, f"{t}", starts[t][b]) for b in range(B) for t in range(T)],
-        row_slots=[Label(LEFT - 44, _row(T, c, 0) + (T + 1) * CELL / 2, f"slot {c}") for c in range(B)],
-        column_slots=[Label(_column(T, b, 0) + T * CELL / 2, TOP - 34, f"slot {b}") for b in range(B)],
-        grid=_ruled(T, B, range(B * T + 1), range(B * (T + 1) + 1)),
-        slots=_ruled(T, B, range(0, B * T + 1, T), range(0, B * (T + 1) + 1, T + 1)),
-        episodes=_episode_lines(found.first),
-        sentences=_sentences(found, masks, on_purpose(found, declared)),
-    )
+    return Picture(found.kind, found.form, FORMS.get(found.form, ""), starts, _cells(found, masks), sentences)
 
 
 def _galleries(report: Report) -> list[tuple[str, str, list[Picture]]]:
     """Return heading, explanation and pictures of each kind of map."""
-    order = list(FORMS)
     galleries = []
     for kind, (heading, about) in KINDS.items():
-        found = [(form, one) for (of_kind, form), one in report.maps.items() if of_kind == kind]
-        found.sort(key=lambda entry: order.index(entry[0]))
-        if found:
-            galleries.append((heading, about, [picture(one, report.declared) for _, one in found]))
+        maps = [report.maps[kind, form] for form in FORMS if (kind, form) in report.maps]
+        if maps:
+            galleries.append((heading, about, [picture(found, report.declared) for found in maps]))
     return galleries
-
-
-def _column(T: int, b: int, t: int) -> int:
-    return LEFT + (b * T + t) * CELL
-
-
-def _row(T: int, c: int, s: int) -> int:
-    return TOP + (c * (T + 1) + s) * CELL
-
-
-def _ruled(T: int, B: int, columns: range, rows: range) -> str:
-    """Return the path of vertical lines before these columns and horizontal lines before these rows."""
-    down = [f"M{LEFT + i * CELL} {TOP}v{B * (T + 1) * CELL}" for i in columns]
-    across = [f"M{LEFT} {TOP + i * CELL}h{B * T * CELL}" for i in rows]
-    return "".join(down + across)
-
-
-def _episode_lines(first: Tensor) -> str:
-    """Return the path of the lines between episodes, drawn in the block where a slot meets itself."""
-    T = len(first)
-    lines = []
-    for t, b in first.nonzero().tolist():
-        lines.append(f"M{_column(T, b, t)} {_row(T, b, 0)}v{(T + 1) * CELL}")
-        lines.append(f"M{_column(T, b, 0)} {_row(T, b, t + 1)}h{T * CELL}")
-    return "".join(lines)
-
-
-# ------------------------------------------------------------------------------------------------- what a map shows
 
 
 def on_purpose(found: DependencyMap, declared: frozenset[str]) -> Tensor:
@@ -197,7 +122,7 @@ def _cells(found: DependencyMap, masks: dict[str, Tensor]) -> list[Cell]:
             size = "not measured" if name == "unmeasured" else f"{float(found.size[s, c, t, b]):.2g}"
             text = f"slot {b} step {t}, by {source}: {size}"
             opacity = float(strength[s, c, t, b]) if name == "depends" else 1.0
-            cells.append(Cell(name, _column(T, b, t), _row(T, c, s), round(opacity, 2), text))
+            cells.append(Cell(name, c * (T + 1) + s, b * T + t, round(opacity, 2), text))
     return cells
 
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from holdfast.audit.compare import check_outputs, check_pair, differences, stack_steps, to_double
-from holdfast.audit.errors import UnusableError
 from holdfast.audit.script import (
     ACT,
     SCORE,
@@ -24,7 +23,7 @@ from holdfast.audit.script import (
     act_inputs,
     flags,
 )
-from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, Subject, copy_state
+from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, Subject, UnusableError, copy_state
 
 POOL = 48  # observations that scripts are made of
 
@@ -45,8 +44,6 @@ class Probe:
             raise UnusableError(f"observations({POOL}) are all equal: the audit needs different ones.")
         self._num_shown = 0
         self._num_states = count()
-
-    # ------------------------------------------------------------------------------------------------- scripts
 
     def script(
         self, T: int = T, B: int = B, resets: dict[int, list[int]] | None = None, initial: bool = False
@@ -105,8 +102,6 @@ class Probe:
     def select_slots(self, state: State, slots: list[int]) -> State:
         """Return these slots of a state, in this order."""
         return tuple(leaf.index_select(self.subject.slot_axis, torch.tensor(slots)).contiguous() for leaf in state)
-
-    # ------------------------------------------------------------------------------------------ what is offered
 
     @cached_property
     def output_names(self) -> dict[str, list[str]]:
@@ -184,8 +179,6 @@ class Probe:
                 f"it computes in {str(kind)[6:]}, whose rounding errors are as large as bugs: audit it in float32."
             )
 
-    # ----------------------------------------------------------------------------------------------------- runs
-
     def run(
         self, call: str, script: Script, actions: Tensor | None = None, draw: int = 0, copies: bool = True
     ) -> Trace:
@@ -255,8 +248,6 @@ class Probe:
         steps = [self.subject.act(*act_inputs(script, t)) for t in range(len(script.obs))]
         memory = self.check_state(self.subject.get_memory(), script.first.shape[1], "get_memory")
         return Trace(stack_steps(steps), memory)
-
-    # ----------------------------------------------------------------------------------------- types and shapes
 
     def _check_outputs(self, call: str, outputs: Outputs, T: int, B: int) -> None:
         check_outputs(outputs, call)

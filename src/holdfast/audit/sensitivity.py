@@ -15,11 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.audit.compare import differences
-from holdfast.audit.errors import UnusableError
 from holdfast.audit.findings import SAME
 from holdfast.audit.probe import Probe
 from holdfast.audit.script import STEP
-from holdfast.audit.subject import ACTIONS, Subject
+from holdfast.audit.subject import ACTIONS, Subject, UnusableError
 
 SENSITIVE = 1e-2  # a thousand times what counts as a change
 GAINS = (1.5, 2.0, 2.5, 3.0, 4.0)

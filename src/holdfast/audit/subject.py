@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from holdfast.errors import short_path
+from holdfast.errors import SettingsError, short_path
 
 State = tuple[Tensor, ...]
 Outputs = dict[str, Tensor]  # by name: [B, ...] from one step, [T, B, ...] from a sequence
@@ -36,6 +37,14 @@ class NotOfferedError(Exception):
     """The subject does not support this call. The report shows the message as the reason for "not run"."""
 
 
+class UnusableError(SettingsError):
+    """The subject cannot be audited: it raises, or returns something of the wrong type or shape."""
+
+
+class PolicyRaisedError(UnusableError):
+    """The policy raised; the message, written by an adapter, lists the arguments of the call."""
+
+
 class Subject:
     """A policy whose state is an argument and a result.
 
@@ -54,8 +63,6 @@ class Subject:
     declared: frozenset[str] = frozenset()
     fixed_flag_dtype = ""  # if the adapter converts flags: the reason, which skips the check of integer flags
     hint = ""  # added to the error message if the policy cannot be run
-
-    # ------------------------------------------------------------------------------------------- for every policy
 
     def observations(self, N: int, generator: torch.Generator) -> Tensor:
         """Return N different observations [N, ...] of the kind the policy is trained on."""
@@ -83,8 +90,6 @@ class Subject:
     def value(self, obs: Tensor, state: State, first: Tensor) -> Outputs:
         """Return {"value": [B]} as the bootstrap computes it, if that is other code than `step` (CleanRL's get_value)."""
         raise NotOfferedError("no call that only computes values")
-
-    # ------------------------------------------------------------------ for policies that keep their own memory
 
     def act(self, obs: Tensor, terminated: Tensor, truncated: Tensor, slots: Tensor) -> Outputs:
         """Run one step of these slots [B], reading and updating the policy's own memory."""
@@ -118,8 +123,6 @@ class Subject:
         """Return a new policy of the same kind with other weights, to load a checkpoint into."""
         raise NotOfferedError("no rebuild() provided")
 
-    # ------------------------------------------------------------------------------------------------ source code
-
     def where(self, method: str) -> str:
         """Return file:line of the code behind a method, for the report; '' if unknown."""
         code = getattr(type(self), method, None)
@@ -134,3 +137,9 @@ def source_location(code: object) -> str:
     except (TypeError, OSError):
         return ""
     return "" if path is None else f"{short_path(Path(path))}:{line}"
+
+
+def raised_by_auditor(error: BaseException) -> bool:
+    """Whether the auditor's own code raised this, adapters aside: then it says nothing about the policy."""
+    last = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
+    return last.is_relative_to(Path(__file__).parent) and last.parent.name != "adapters"

@@ -13,9 +13,8 @@ import torch
 from torch import nn
 
 from holdfast.audit.adapters.contract import ContractPolicy
-from holdfast.audit.errors import UnusableError
 from holdfast.audit.sample_observations import observation_sampler
-from holdfast.audit.subject import Subject
+from holdfast.audit.subject import Subject, UnusableError
 from holdfast.config import load_settings
 from holdfast.config.nearest import did_you_mean
 from holdfast.config.settings import Settings

@@ -19,43 +19,44 @@ PAGE = Path(__file__).parents[3] / "docs" / "audit-matrix.md"
 HEADER = "| mutant | what it does | seen in | its check | also fails |"
 
 
-def audit_mutants(mutants: Iterable[Mutant] = tuple(MUTANTS), seed: int = 0) -> dict[str, Report]:
-    return {mutant.name: audit(mutant.kind(), seed=seed) for mutant in mutants}
+def as_row(mutant: Mutant, report: Report) -> str:
+    """Return the mutant's row of the table: its own check, and the other checks that it fails."""
+    failed = [f.check.name for f in report.findings if f.verdict == Verdict.FAIL]
+    others = " ".join(f"`{name}`" for name in failed if name != mutant.check)
+    return f"| `{mutant.name}` | {mutant.what} | {mutant.seen} | `{mutant.check}` | {others} |"
 
 
-def as_markdown(reports: dict[str, Report]) -> str:
-    """Return a table with a row per mutant: its own check, and the other checks that it fails."""
-    lines = [HEADER, "|---|---|---|---|---|"]
-    for mutant in MUTANTS:
-        failed = [f.check.name for f in reports[mutant.name].findings if f.verdict == Verdict.FAIL]
-        others = [f"`{name}`" for name in failed if name != mutant.check]
-        lines.append(f"| `{mutant.name}` | {mutant.what} | {mutant.seen} | `{mutant.check}` | {' '.join(others)} |")
-    return "\n".join([*lines, "", f"{len(MUTANTS)} mutants, {len(CHECKS)} checks."]) + "\n"
+def as_table(rows: Iterable[str]) -> str:
+    return (
+        "\n".join([HEADER, "|---|---|---|---|---|", *rows, "", f"{len(MUTANTS)} mutants, {len(CHECKS)} checks."]) + "\n"
+    )
 
 
-def as_key(reports: dict[str, Report]) -> str:
-    """Return JSON with a line per mutant: what it is, and by check and call the share of measurements that fail."""
-    entries = [
-        {
-            "name": mutant.name,
-            "what": mutant.what,
-            "seen": mutant.seen,
-            "check": mutant.check,
-            "needs": mutant.needs,
-            "fails": {
-                finding.check.name: {call: round(share, 3) for call, share in finding.failed_shares.items()}
-                for finding in reports[mutant.name].findings
-                if finding.verdict == Verdict.FAIL
-            },
-        }
-        for mutant in MUTANTS
-    ]
-    return "[\n" + ",\n".join(json.dumps(entry) for entry in entries) + "\n]\n"
+def as_entry(mutant: Mutant, report: Report) -> str:
+    """Return the mutant's JSON line of the key: what it is, and by check and call the share of measurements that fail."""
+    entry = {
+        "name": mutant.name,
+        "what": mutant.what,
+        "seen": mutant.seen,
+        "check": mutant.check,
+        "needs": mutant.needs,
+        "fails": {
+            finding.check.name: {call: round(share, 3) for call, share in finding.failed_shares.items()}
+            for finding in report.findings
+            if finding.verdict == Verdict.FAIL
+        },
+    }
+    return json.dumps(entry)
+
+
+def as_key(entries: Iterable[str]) -> str:
+    return "[\n" + ",\n".join(entries) + "\n]\n"
 
 
 if __name__ == "__main__":
-    found = audit_mutants()
-    KEY.write_text(as_key(found), encoding="utf-8")
+    reports = [(mutant, audit(mutant.kind())) for mutant in MUTANTS]
+    KEY.write_text(as_key(as_entry(*pair) for pair in reports), encoding="utf-8")
     before, _, _ = PAGE.read_text(encoding="utf-8").partition(HEADER)
-    PAGE.write_text(before + as_markdown(found), encoding="utf-8")
-    print(as_markdown(found), end="")
+    table = as_table(as_row(*pair) for pair in reports)
+    PAGE.write_text(before + table, encoding="utf-8")
+    print(table, end="")

@@ -3,8 +3,7 @@
 from holdfast.audit.adapters.bare import BareRecurrent
 from holdfast.audit.adapters.cleanrl import CleanRLAgent
 from holdfast.audit.adapters.contract import ContractPolicy
-from holdfast.audit.adapters.mettagrid_policy import MettaGridLSTM
-from holdfast.audit.adapters.puffer import PufferPolicy
+from holdfast.audit.adapters.puffer import MettaGridLSTM, PufferPolicy
 from holdfast.audit.adapters.sb3 import RecurrentPPOPolicy
 from holdfast.audit.adapters.step_function import StepFunction
 

@@ -10,8 +10,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from holdfast.audit.adapters.common import SampledSubject, Sampler
-from holdfast.audit.errors import UnusableError
-from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, source_location
+from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, UnusableError, source_location
 from holdfast.policies import Policy
 from holdfast.policies.tensordict_api import read_state
 from holdfast.spec import WorldSpec, keys
@@ -107,8 +106,6 @@ class ContractPolicy(SampledSubject):
         name = METHODS.get(method, method)
         own = next((kind for kind in type(self.policy).__mro__ if name in vars(kind)), None)
         return source_location(type(self.policy) if own is None or own is Policy else vars(own)[name])
-
-    # --------------------------------------------------------------------------------------------------- TensorDicts
 
     def _td(self, obs: Tensor, terminated: Tensor, truncated: Tensor) -> TensorDict:
         """Pack the inputs, [B] or [B, T], into the keys of the contract."""

@@ -1,4 +1,4 @@
-"""Policies in the style of PufferLib's LSTMWrapper."""
+"""Policies in the style of PufferLib's LSTMWrapper, and MettaGrid's own (which needs `pip install mettagrid[train]`)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from holdfast.audit.adapters.common import SampledSubject, Sampler, zero_where_first
-from holdfast.audit.errors import PolicyRaisedError
-from holdfast.audit.subject import Outputs, State, source_location
+from holdfast.audit.subject import Outputs, PolicyRaisedError, State, source_location
 from holdfast.errors import SettingsError, first_line, place_of
 
 
@@ -85,6 +84,30 @@ class PufferPolicy(SampledSubject):
     def _final_state(self, kept: dict[str, Tensor]) -> State:
         """Return the state after a call as [B, hidden]; its one layer may be before or after the slots."""
         return tuple(kept[key].reshape(-1, self.policy.hidden_size) for key in ("lstm_h", "lstm_c"))
+
+
+class MettaGridLSTM(PufferPolicy):
+    """An LSTMPolicy of `mettagrid.policy.lstm`. PufferLib trains it, so it is audited like a `PufferPolicy`.
+
+        def subject():
+            interface = PolicyEnvInterface.from_mg_cfg(MettaGridConfig.EmptyRoom(num_agents=4))
+            return MettaGridLSTM(LSTMPolicy(interface))
+
+    Run `holdfast audit mine.py:subject`. Observations are random bytes of the interface's observation space, or what a
+    function observations(N, generator) returns.
+    """
+
+    def __init__(self, policy: Any, observations: Sampler | None = None, name: str = ""):
+        shape = policy._policy_env_info.observation_space.shape
+
+        def random_bytes(N: int, generator: torch.Generator) -> Tensor:
+            return torch.randint(256, (N, *shape), dtype=torch.uint8, generator=generator)
+
+        super().__init__(policy.network(), observations=observations or random_bytes)
+        self.name = name or type(policy).__name__
+
+    def _to_learn(self, leaf: Tensor) -> Tensor:
+        return leaf.unsqueeze(1)  # [B, layers, hidden]: the policy transposes states of three axes itself
 
 
 def joined(logits: Any) -> Tensor:

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from holdfast.audit.adapters.common import SampledSubject, Sampler
 from holdfast.audit.compare import check_pair
-from holdfast.audit.errors import UnusableError
-from holdfast.audit.subject import NotOfferedError, Outputs, State, source_location
+from holdfast.audit.subject import NotOfferedError, Outputs, State, UnusableError, source_location
 
 
 class StepFunction(SampledSubject):

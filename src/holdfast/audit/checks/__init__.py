@@ -1,30 +1,7 @@
 """The checks, one function each, grouped by subject."""
 
-from holdfast.audit.checks import (
-    calls,
-    episodes,
-    gradients,
-    memory_use,
-    parameters,
-    sequences,
-    slots,
-    stored_memory,
-    value_calls,
-    weights,
-)
+from holdfast.audit.checks import calls, episodes, gradients, memory_use, sequences, slots, stored_memory, weights
 from holdfast.audit.findings import Check
 
-CHECKS: tuple[Check, ...] = (
-    *episodes.CHECKS,
-    *slots.CHECKS,
-    *memory_use.CHECKS,
-    *sequences.CHECKS,
-    *gradients.CHECKS,
-    *parameters.CHECKS,
-    *calls.CHECKS,
-    *weights.CHECKS,
-    *stored_memory.CHECKS,
-    *value_calls.CHECKS,
-)
-
-__all__ = ["CHECKS"]
+MODULES = (episodes, slots, memory_use, sequences, gradients, calls, weights, stored_memory)
+CHECKS: tuple[Check, ...] = tuple(check for module in MODULES for check in module.CHECKS)

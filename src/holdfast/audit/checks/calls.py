@@ -7,10 +7,9 @@ from contextlib import suppress
 
 import torch
 
-from holdfast.audit.checks.register import Register
 from holdfast.audit.compare import differences
 from holdfast.audit.context import Context
-from holdfast.audit.findings import Tally
+from holdfast.audit.findings import Register, Tally
 from holdfast.audit.retained import retained_tensors
 from holdfast.audit.script import ACT, AWKWARD_RESETS, SCORE, SEQUENCE, STEP, Script, Trace
 from holdfast.audit.sensitivity import modes_restored
@@ -21,11 +20,11 @@ CHECKS = Register()
 
 def _act_and_score(ctx: Context) -> tuple[Trace, Trace, float]:
     """Act from the initial state with resets inside, score the same as learning does; and the allowed difference."""
-    ctx.probe.require(SEQUENCE)
-    script = ctx.probe.script(resets=AWKWARD_RESETS if ctx.learning_resets else {}, initial=True)
-    acted = ctx.probe.run(ACT if ACT in ctx.probe.forms else STEP, script)
+    ctx.require(SEQUENCE)
+    script = ctx.script(resets=AWKWARD_RESETS if ctx.learning_resets else {}, initial=True)
+    acted = ctx.run(ACT if ACT in ctx.forms else STEP, script)
     with torch.enable_grad():  # the kernels of learning, not of acting
-        scored = ctx.probe.run(SEQUENCE, script, acted.actions)
+        scored = ctx.run(SEQUENCE, script, acted.actions)
     return acted, scored, ctx.replay_limit(script, acted.actions)
 
 
@@ -37,35 +36,33 @@ def _expect_parity(ctx: Context, tally: Tally, name: str) -> None:
     tally.expect_unchanged(SEQUENCE, size, f"{name} is {size:.2g} away from the one stored while acting", limit)
 
 
-@CHECKS(
-    cost="Ratios are not 1 even before the first update: the policy is pushed by noise, without an error.",
-    fix="Score the action that was taken, from the recorded state, in the same mode (train or eval).",
-    look_at="sequence",
-    quick=True,
-)
+@CHECKS(look_at="sequence", quick=True)
 def log_probs_replay(ctx: Context, tally: Tally) -> None:
-    """Before any update, learning computes the log-probs that acting stored."""
+    """Before any update, learning computes the log-probs that acting stored.
+
+    Cost: Ratios are not 1 even before the first update: the policy is pushed by noise, without an error.
+    Fix: Score the action that was taken, from the recorded state, in the same mode (train or eval).
+    """
     _expect_parity(ctx, tally, "log_prob")
 
 
-@CHECKS(
-    cost="Advantages are computed with one value function and learned with another.",
-    fix="Compute values from the same state with the same code in both places.",
-    look_at="sequence",
-    quick=True,
-)
+@CHECKS(look_at="sequence", quick=True)
 def values_replay(ctx: Context, tally: Tally) -> None:
-    """Before any update, learning computes the values that acting stored."""
+    """Before any update, learning computes the values that acting stored.
+
+    Cost: Advantages are computed with one value function and learned with another.
+    Fix: Compute values from the same state with the same code in both places.
+    """
     _expect_parity(ctx, tally, "value")
 
 
-@CHECKS(
-    cost="The entropy bonus maximises something that is not the policy's entropy.",
-    fix="Take the entropy of the distribution that actions are sampled from, action masks included.",
-    look_at="sequence",
-)
+@CHECKS(look_at="sequence")
 def entropy_matches_policy(ctx: Context, tally: Tally) -> None:
-    """The entropy in learning equals that of acting, and that of the log-probs."""
+    """The entropy in learning equals that of acting, and that of the log-probs.
+
+    Cost: The entropy bonus maximises something that is not the policy's entropy.
+    Fix: Take the entropy of the distribution that actions are sampled from, action masks included.
+    """
     acted, scored, _ = _act_and_score(ctx)
     entropy, all_log_probs = scored.outputs.get("entropy"), scored.outputs.get("full_log_probs")
     if entropy is None:
@@ -83,23 +80,23 @@ def entropy_matches_policy(ctx: Context, tally: Tally) -> None:
     tally.expect_unchanged(SEQUENCE, size, f"entropy is {size:.2g} away from that of full_log_probs")
 
 
-@CHECKS(
-    cost="The first epoch damages the stored start states, and every later epoch replays from a wrong memory.",
-    fix="Do not write into arguments: clone before zero_() or index assignment.",
-    root=2,
-)
+@CHECKS(root=2)
 def inputs_are_not_modified(ctx: Context, tally: Tally) -> None:
-    """No call writes into the state, observations or flags it is given."""
-    for call in ctx.probe.calls:
-        script = ctx.probe.script(resets=AWKWARD_RESETS)
-        actions = ctx.probe.run(STEP, script).actions
+    """No call writes into the state, observations or flags it is given.
+
+    Cost: The first epoch damages the stored start states, and every later epoch replays from a wrong memory.
+    Fix: Do not write into arguments: clone before zero_() or index assignment.
+    """
+    for call in ctx.calls:
+        script = ctx.script(resets=AWKWARD_RESETS)
+        actions = ctx.run(STEP, script).actions
         given = (*script.start, script.obs, script.first)
         kept = copy_state(given)
-        ctx.probe.run(call, script, actions, copies=False)
+        ctx.run(call, script, actions, copies=False)
         names = [*(f"tensor {i} of the start state" for i in range(len(script.start))), "observations", "flags"]
         changed = [name for name, x, y in zip(names, given, kept, strict=True) if not torch.equal(x, y)]
         tally.expect(call, not changed, f"wrote into its arguments: {', '.join(changed)}")
-    script = ctx.probe.script(T=2)
+    script = ctx.script(T=2)
     _, after = ctx.subject.step(script.obs[0], script.start, script.first[0])
     kept = copy_state(after)
     ctx.subject.step(script.obs[1], after, script.first[1])
@@ -107,83 +104,84 @@ def inputs_are_not_modified(ctx: Context, tally: Tally) -> None:
     tally.expect(STEP, same, "a step changed the state that the previous step had returned")
 
 
-@CHECKS(
-    cost="Each update changes the memory that acting continues from: agents lose track after every batch.",
-    fix="Score from the state that is passed in; write memory only when acting.",
-    look_at="sequence",
-    quick=True,
-)
+@CHECKS(look_at="sequence", quick=True)
 def learning_does_not_write_memory(ctx: Context, tally: Tally) -> None:
-    """Scoring sequences does not change the policy's memory."""
+    """Scoring sequences does not change the policy's memory.
+
+    Cost: Each update changes the memory that acting continues from: agents lose track after every batch.
+    Fix: Score from the state that is passed in; write memory only when acting.
+    """
     ctx.require_state()
-    ctx.probe.require(ACT)
-    ctx.probe.require(SEQUENCE)
-    ctx.probe.run(ACT, ctx.probe.script(T=3))
+    ctx.require(ACT)
+    ctx.require(SEQUENCE)
+    ctx.run(ACT, ctx.script(T=3))
     kept = copy_state(ctx.subject.get_memory())
-    script = ctx.probe.script(resets=AWKWARD_RESETS)
+    script = ctx.script(resets=AWKWARD_RESETS)
     for call in (SEQUENCE, SCORE):
         with suppress(NotOfferedError), torch.enable_grad():
-            ctx.probe.run(call, script, draw=1)
+            ctx.run(call, script, draw=1)
             tally.expect_unchanged(call, *ctx.memory_change(kept, "scoring"))
 
 
-@CHECKS(
-    cost="Two equal calls differ, so replay parity is lost. Other failures may be a consequence.",
-    fix="Look for values kept on the policy between calls (self.last = ...) that belong in the state, and for dropout, noise "
-    "or samples drawn in forward. Return sampled actions as `actions` and their log-probs as `log_prob`.",
-    quick=True,
-    root=2,
-)
+@CHECKS(quick=True, root=2)
 def calls_are_repeatable(ctx: Context, tally: Tally) -> None:
-    """Equal calls give equal outputs, whatever ran in between and whatever the random numbers; sampled actions may differ."""
+    """Equal calls give equal outputs, whatever ran in between and whatever the random numbers; sampled actions may differ.
+
+    Cost: Two equal calls differ, so replay parity is lost. Other failures may be a consequence.
+    Fix: Look for values kept on the policy between calls (self.last = ...) that belong in the state, and for dropout,
+    noise or samples drawn in forward. Return sampled actions as `actions` and their log-probs as `log_prob`.
+    """
     changed: list[str] = []  # retained tensors that step and sequence change; act changes its memory anyway
-    for form in ctx.probe.forms:
-        script, between = ctx.probe.script(resets=AWKWARD_RESETS), ctx.probe.script(T=3)
-        actions = ctx.probe.run(STEP, script).actions
-        one = ctx.probe.run(form, script, actions, draw=1).outputs
+    for form in ctx.forms:
+        script, between = ctx.script(resets=AWKWARD_RESETS), ctx.script(T=3)
+        actions = ctx.run(STEP, script).actions
+        one = ctx.run(form, script, actions, draw=1).outputs
         kept = {name: x.clone() for name, x in retained_tensors(ctx.subject)} if form != ACT else {}
-        ctx.probe.run(form, between)
+        ctx.run(form, between)
         now = dict(retained_tensors(ctx.subject))
         changed += [name for name, x in kept.items() if name not in now or not x.equal(now[name])]
-        two = ctx.probe.run(form, script, actions, draw=2).outputs
+        two = ctx.run(form, script, actions, draw=2).outputs
         size = ctx.difference_ignoring_draws(one, two)
         named = [*dict.fromkeys(changed)][:3]
         hint = f"; a call changes {', '.join(named)}" if named else ""
         tally.expect_unchanged(form, size, f"two equal calls are {size:.2g} apart{hint}")
 
 
-@CHECKS(
-    cost="Workers and servers act in other threads: there the policy is not the one that learns.",
-    fix="Keep modes and states in arguments. threading.local, context managers and globals may be unset, or set by somebody "
-    "else, in another thread.",
-)
+@CHECKS()
 def thread_independent(ctx: Context, tally: Tally) -> None:
-    """An equal call from another thread gives equal outputs."""
+    """An equal call from another thread gives equal outputs.
+
+    Cost: Workers and servers act in other threads: there the policy is not the one that learns.
+    Fix: Keep modes and states in arguments. threading.local, context managers and globals may be unset, or set by
+    somebody else, in another thread.
+    """
     with ThreadPoolExecutor(max_workers=1) as thread:
-        for form in ctx.probe.forms:
-            script = ctx.probe.script(resets=AWKWARD_RESETS)
+        for form in ctx.forms:
+            script = ctx.script(resets=AWKWARD_RESETS)
 
             def outputs(form: str = form, script: Script = script) -> Outputs:
                 with torch.no_grad():  # the mode belongs to a thread
-                    return ctx.probe.run(form, script).outputs
+                    return ctx.run(form, script).outputs
 
             size = float(differences(outputs(), thread.submit(outputs).result()).max())
             tally.expect_unchanged(form, size, f"an equal call from another thread is {size:.2g} away")
 
 
-@CHECKS(
-    cost="Acting in eval mode and learning in train mode (or the reverse) are two different policies.",
-    fix="Remove dropout and batch statistics: sooner or later a recurrent policy acts in one mode and learns in the other.",
-)
+@CHECKS()
 def train_and_eval_agree(ctx: Context, tally: Tally) -> None:
-    """train() and eval() give the same outputs."""
+    """train() and eval() give the same outputs.
+
+    Cost: Acting in eval mode and learning in train mode (or the reverse) are two different policies.
+    Fix: Remove dropout and batch statistics: sooner or later a recurrent policy acts in one mode and learns in the
+    other.
+    """
     module = ctx.require_module()
     with modes_restored(module):
-        for form in ctx.probe.pure_forms:
-            script = ctx.probe.script(resets=AWKWARD_RESETS)
-            actions = ctx.probe.run(STEP, script).actions
+        for form in ctx.pure_forms:
+            script = ctx.script(resets=AWKWARD_RESETS)
+            actions = ctx.run(STEP, script).actions
             module.train()
-            training = ctx.probe.run(form, script, actions, draw=1).outputs
+            training = ctx.run(form, script, actions, draw=1).outputs
             module.eval()
-            size = float(differences(training, ctx.probe.run(form, script, actions, draw=1).outputs).max())
+            size = float(differences(training, ctx.run(form, script, actions, draw=1).outputs).max())
             tally.expect_unchanged(form, size, f"outputs in train() and eval() are {size:.2g} apart")

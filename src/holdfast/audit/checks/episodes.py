@@ -7,16 +7,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from holdfast.audit.checks.register import Register
 from holdfast.audit.compare import differences
 from holdfast.audit.context import Context
-from holdfast.audit.errors import PolicyRaisedError, UnusableError, raised_by_auditor
-from holdfast.audit.findings import Tally
+from holdfast.audit.findings import Register, Tally
 from holdfast.audit.script import ACT, AWKWARD_RESETS, MANY, SCORE, STEP, T
-from holdfast.audit.subject import ACROSS_EPISODES, NotOfferedError
+from holdfast.audit.subject import ACROSS_EPISODES, NotOfferedError, PolicyRaisedError, UnusableError, raised_by_auditor
 
 CHECKS = Register()
-COST = "Memory leaks from one episode into the next: the policy acts on the wrong past, and returns stay near chance."
 
 
 def _across_reset(ctx: Context, form: str, slot: int, steps: range) -> Tensor:
@@ -29,100 +26,96 @@ def _across_reset(ctx: Context, form: str, slot: int, steps: range) -> Tensor:
     return only
 
 
-@CHECKS(
-    cost=COST,
-    fix="Before the first step of every call too, zero the state of the slots whose first flag is set.",
-    excused_by=ACROSS_EPISODES,
-    quick=True,
-)
+@CHECKS(excused_by=ACROSS_EPISODES, quick=True)
 def reset_at_first_step(ctx: Context, tally: Tally) -> None:
-    """A first flag on the first step of a call clears the start state."""
+    """A first flag on the first step of a call clears the start state.
+
+    Cost: Memory leaks from one episode into the next: the policy acts on the wrong past, and returns stay near chance.
+    Fix: Before the first step of every call too, zero the state of the slots whose first flag is set.
+    """
     ctx.require_state()
-    for form in ctx.probe.forms:
+    for form in ctx.forms:
         cells = _across_reset(ctx, form, 2, range(5))
         cells[1:] = False
         ctx.expect_no_influence(tally, form, cells)
 
 
-@CHECKS(
-    cost=COST,
-    fix="Reset inside the sequence: step through time and mask the state by first[t], or split at episode starts.",
-    look_at="sequence",
-    excused_by=ACROSS_EPISODES,
-    quick=True,
-)
+@CHECKS(look_at="sequence", excused_by=ACROSS_EPISODES, quick=True)
 def reset_inside_sequence(ctx: Context, tally: Tally) -> None:
-    """A first flag inside a sequence clears the state: nothing before it changes outputs after it."""
-    for form in ctx.probe.forms:
+    """A first flag inside a sequence clears the state: nothing before it changes outputs after it.
+
+    Cost: Memory leaks from one episode into the next: the policy acts on the wrong past, and returns stay near chance.
+    Fix: Reset inside the sequence: step through time and mask the state by first[t], or split at episode starts.
+    """
+    for form in ctx.forms:
         ctx.expect_no_influence(tally, form, _across_reset(ctx, form, 1, range(3, 6)))
 
 
-@CHECKS(
-    cost="One step per horizon runs with the memory of another episode, and so does the bootstrap value after it.",
-    fix="Look for loops over range(T - 1) and for flags shifted by one step.",
-    look_at="sequence",
-    excused_by=ACROSS_EPISODES,
-)
+@CHECKS(look_at="sequence", excused_by=ACROSS_EPISODES)
 def reset_at_last_step(ctx: Context, tally: Tally) -> None:
-    """A first flag on the last step of a sequence clears the state."""
-    for form in ctx.probe.forms:
+    """A first flag on the last step of a sequence clears the state.
+
+    Cost: One step per horizon runs with the memory of another episode, and so does the bootstrap value after it.
+    Fix: Look for loops over range(T - 1) and for flags shifted by one step.
+    """
+    for form in ctx.forms:
         ctx.expect_no_influence(tally, form, _across_reset(ctx, form, 2, range(5, 6)))
 
 
-@CHECKS(
-    cost="Episodes of one step leak into the next. That is rare, so it shows late and looks like noise.",
-    fix="Reset wherever first is set, not where the flag changes.",
-    excused_by=ACROSS_EPISODES,
-)
+@CHECKS(excused_by=ACROSS_EPISODES)
 def reset_on_consecutive_steps(ctx: Context, tally: Tally) -> None:
-    """First flags on two consecutive steps both clear the state."""
-    for form in ctx.probe.forms:
+    """First flags on two consecutive steps both clear the state.
+
+    Cost: Episodes of one step leak into the next. That is rare, so it shows late and looks like noise.
+    Fix: Reset wherever first is set, not where the flag changes.
+    """
+    for form in ctx.forms:
         ctx.expect_no_influence(tally, form, _across_reset(ctx, form, 3, range(2, 6)))
 
 
-@CHECKS(
-    cost="Part of the memory survives the end of an episode and leaks into the next.",
-    fix="Clear every tensor of the state (an LSTM has two: h and c), in every layer.",
-    excused_by=ACROSS_EPISODES,
-)
+@CHECKS(excused_by=ACROSS_EPISODES)
 def reset_clears_whole_state(ctx: Context, tally: Tally) -> None:
-    """A reset clears every tensor of the state, in every layer."""
+    """A reset clears every tensor of the state, in every layer.
+
+    Cost: Part of the memory survives the end of an episode and leaks into the next.
+    Fix: Clear every tensor of the state (an LSTM has two: h and c), in every layer.
+    """
     ctx.require_state()
-    for form in ctx.probe.forms:
-        script = ctx.probe.script(T=3, resets={0: [0]})
-        usual = ctx.probe.run(form, script)
-        other = ctx.probe.random_state(script.first.shape[1])
+    for form in ctx.forms:
+        script = ctx.script(T=3, resets={0: [0]})
+        usual = ctx.run(form, script)
+        other = ctx.random_state(script.first.shape[1])
         for i, leaf in enumerate(script.start):
             for layer in range(len(leaf)) if ctx.has_layers(leaf) else [slice(None)]:
                 changed = leaf.clone()
                 changed[layer] = other[i][layer]
                 if changed.equal(leaf):
                     continue  # such as a mask that has the same value in both states
-                outputs = ctx.probe.run(form, script.with_start_leaf(i, changed), usual.actions).outputs
+                outputs = ctx.run(form, script.with_start_leaf(i, changed), usual.actions).outputs
                 size = float(differences(usual.outputs, outputs)[:, 0].max())
                 part = f"tensor {i} of the state" + (f", layer {layer}," if isinstance(layer, int) else "")
                 tally.expect_unchanged(form, size, f"{part} survived a reset and moved an output by {size:.2g}")
 
 
-@CHECKS(
-    cost="Many callers pass flags as integers or floats. Memory is then cleared at the wrong steps or in the wrong slots.",
-    fix="Convert flags to booleans first (first != 0): an integer tensor used as an index selects slots 0 and 1, and ~ of "
-    "the integer 0 is 255 or -1. If every caller passes booleans: --declare boolean_flags.",
-    excused_by=("boolean_flags",),
-    quick=True,
-)
+@CHECKS(excused_by=("boolean_flags",), quick=True)
 def integer_flags(ctx: Context, tally: Tally) -> None:
-    """First flags given as integers or floats mean the same as booleans."""
+    """First flags given as integers or floats mean the same as booleans.
+
+    Cost: Many callers pass flags as integers or floats. Memory is then cleared at the wrong steps or in the wrong
+    slots.
+    Fix: Convert flags to booleans first (first != 0): an integer tensor used as an index selects slots 0 and 1, and ~
+    of the integer 0 is 255 or -1. If every caller passes booleans: --declare boolean_flags.
+    """
     if ctx.subject.fixed_flag_dtype:
         raise NotOfferedError(ctx.subject.fixed_flag_dtype)
     refused = []
-    for form in ctx.probe.forms:
-        script = ctx.probe.script(resets={0: [3], 1: [1], 2: [1, 4]})
-        usual = ctx.probe.run(form, script)
+    for form in ctx.forms:
+        script = ctx.script(resets={0: [3], 1: [1], 2: [1, 4]})
+        usual = ctx.run(form, script)
         for dtype in (torch.int64, torch.uint8, torch.float32):
             kind = str(dtype)[6:]
             try:
-                outputs = ctx.probe.run(form, script.with_first(script.first.to(dtype)), usual.actions).outputs
+                outputs = ctx.run(form, script.with_first(script.first.to(dtype)), usual.actions).outputs
             except Exception as error:
                 if isinstance(error, UnusableError) and not isinstance(error, PolicyRaisedError):
                     tally.expect(form, False, f"with {kind} flags, {error}")
@@ -138,47 +131,47 @@ def integer_flags(ctx: Context, tally: Tally) -> None:
         raise NotOfferedError(f"it refuses flags that are not boolean ({tally.remark})")
 
 
-@CHECKS(
-    cost="Evaluation in a single environment never resets, or crashes, although training with many was fine.",
-    fix="Look for squeeze() without an axis, and for conditions on first.any() or len(first).",
-    excused_by=ACROSS_EPISODES,
-)
+@CHECKS(excused_by=ACROSS_EPISODES)
 def reset_with_one_slot(ctx: Context, tally: Tally) -> None:
-    """Resets work with a single slot."""
+    """Resets work with a single slot.
+
+    Cost: Evaluation in a single environment never resets, or crashes, although training with many was fine.
+    Fix: Look for squeeze() without an axis, and for conditions on first.any() or len(first).
+    """
     ctx.require_state()
-    for form in ctx.probe.forms:
+    for form in ctx.forms:
         for at in (0, 2):
-            script = ctx.probe.script(T=4, B=1, resets={0: [at]})
-            size = float(ctx.probe.compare(form, script, replace(script, start=ctx.probe.random_state(1)))[at:].max())
+            script = ctx.script(T=4, B=1, resets={0: [at]})
+            size = float(ctx.compare(form, script, replace(script, start=ctx.random_state(1)))[at:].max())
             message = f"with one slot, the start state moved an output after a reset at step {at} by {size:.2g}"
             tally.expect_unchanged(form, size, message)
 
 
-@CHECKS(
-    cost="Every episode but the first begins from another state than evaluation and learning assume.",
-    fix="Reset to initial_state, also if that is learned or not zero.",
-    excused_by=ACROSS_EPISODES,
-)
+@CHECKS(excused_by=ACROSS_EPISODES)
 def reset_equals_initial_state(ctx: Context, tally: Tally) -> None:
-    """A reset gives the same outputs as starting from the initial state."""
+    """A reset gives the same outputs as starting from the initial state.
+
+    Cost: Every episode but the first begins from another state than evaluation and learning assume.
+    Fix: Reset to initial_state, also if that is learned or not zero.
+    """
     ctx.require_state()
-    for form in ctx.probe.forms:
-        script = ctx.probe.script(T=3, B=MANY, resets={b: [0] for b in range(MANY)})
+    for form in ctx.forms:
+        script = ctx.script(T=3, B=MANY, resets={b: [0] for b in range(MANY)})
         fresh = replace(script, start=ctx.subject.initial_state(MANY), first=torch.zeros_like(script.first))
-        size = float(ctx.probe.compare(form, script, fresh).max())
+        size = float(ctx.compare(form, script, fresh).max())
         tally.expect_unchanged(form, size, f"outputs after a reset are {size:.2g} away from those of the initial state")
 
 
-@CHECKS(
-    cost="Whenever any episode ends, agents in the middle of theirs lose their memory.",
-    fix="Mask the state slot by slot, with first as [1, B, 1], not with first.any().",
-    quick=True,
-)
+@CHECKS(quick=True)
 def reset_only_ended_slots(ctx: Context, tally: Tally) -> None:
-    """The end of one slot's episode does not reset other slots."""
-    for form in ctx.probe.forms:
-        script = ctx.probe.script(resets={1: [2], 2: [0, 4]})
-        apart = ctx.probe.compare(form, script, script.with_first(torch.zeros_like(script.first)))
+    """The end of one slot's episode does not reset other slots.
+
+    Cost: Whenever any episode ends, agents in the middle of theirs lose their memory.
+    Fix: Mask the state slot by slot, with first as [1, B, 1], not with first.any().
+    """
+    for form in ctx.forms:
+        script = ctx.script(resets={1: [2], 2: [0, 4]})
+        apart = ctx.compare(form, script, script.with_first(torch.zeros_like(script.first)))
         size = float(apart[:, [0, 3]].max())
         tally.expect_unchanged(form, size, f"a slot without a reset moved by {size:.2g} when other slots were reset")
 
@@ -186,13 +179,13 @@ def reset_only_ended_slots(ctx: Context, tally: Tally) -> None:
 def _reset_after(ctx: Context, tally: Tally, kind: str) -> None:
     """Expect a reset, in act and score, after an episode that ended in this way."""
     ctx.require_state()
-    ctx.probe.require(ACT)
-    script = replace(ctx.probe.script(T=4, B=3, resets={1: [2]}), ended_by=kind)
-    other = replace(script, start=ctx.probe.random_state(3))
-    actions = ctx.probe.run(STEP, script).actions
+    ctx.require(ACT)
+    script = replace(ctx.script(T=4, B=3, resets={1: [2]}), ended_by=kind)
+    other = replace(script, start=ctx.random_state(3))
+    actions = ctx.run(STEP, script).actions
     for call in (ACT, SCORE):
         try:
-            usual, changed = (ctx.probe.run(call, shown, actions).outputs for shown in (script, other))
+            usual, changed = (ctx.run(call, shown, actions).outputs for shown in (script, other))
         except NotOfferedError as reason:
             tally.remark = f"only act was checked: {reason}"
             continue
@@ -201,38 +194,41 @@ def _reset_after(ctx: Context, tally: Tally, kind: str) -> None:
         tally.expect_unchanged(call, size, message)
 
 
-@CHECKS(cost=COST, fix="Reset on terminated | truncated.", look_at="act", excused_by=ACROSS_EPISODES, quick=True)
+@CHECKS(look_at="act", excused_by=ACROSS_EPISODES, quick=True)
 def reset_on_terminated(ctx: Context, tally: Tally) -> None:
-    """Memory is reset after an episode that was terminated."""
+    """Memory is reset after an episode that was terminated.
+
+    Cost: Memory leaks from one episode into the next: the policy acts on the wrong past, and returns stay near chance.
+    Fix: Reset on terminated | truncated.
+    """
     _reset_after(ctx, tally, "terminated")
 
 
-@CHECKS(
-    cost="Worlds that only ever time out (Pendulum, most games) are never reset.",
-    fix="Reset on terminated | truncated: both end the episode, although they differ for the value.",
-    look_at="act",
-    excused_by=ACROSS_EPISODES,
-    quick=True,
-)
+@CHECKS(look_at="act", excused_by=ACROSS_EPISODES, quick=True)
 def reset_on_truncated(ctx: Context, tally: Tally) -> None:
-    """Memory is reset after an episode that was truncated."""
+    """Memory is reset after an episode that was truncated.
+
+    Cost: Worlds that only ever time out (Pendulum, most games) are never reset.
+    Fix: Reset on terminated | truncated: both end the episode, although they differ for the value.
+    """
     _reset_after(ctx, tally, "truncated")
 
 
-@CHECKS(
-    cost="Memory after a reset depends on how the last episode ended, so time limits look like a different world.",
-    fix="Use one flag per slot, terminated | truncated. Both may be set at once, so do not use ^ or compare a sum with 1.",
-    look_at="act",
-)
+@CHECKS(look_at="act")
 def terminated_equals_truncated(ctx: Context, tally: Tally) -> None:
-    """A reset is the same after terminated, truncated, or both at once."""
-    ctx.probe.require(ACT)
-    script = ctx.probe.script(resets=AWKWARD_RESETS)
-    actions = ctx.probe.run(STEP, script).actions
+    """A reset is the same after terminated, truncated, or both at once.
+
+    Cost: Memory after a reset depends on how the last episode ended, so time limits look like a different world.
+    Fix: Use one flag per slot, terminated | truncated. Both may be set at once, so do not use ^ or compare a sum with
+    1.
+    """
+    ctx.require(ACT)
+    script = ctx.script(resets=AWKWARD_RESETS)
+    actions = ctx.run(STEP, script).actions
     for call in (ACT, SCORE):
         try:
             terminated, *others = (
-                ctx.probe.run(call, replace(script, ended_by=how), actions).outputs
+                ctx.run(call, replace(script, ended_by=how), actions).outputs
                 for how in ("terminated", "truncated", "both")
             )
         except NotOfferedError as reason:

@@ -1,53 +1,52 @@
-"""Gradients flow through time within an episode, and never across the end of one."""
+"""Gradients flow through time within an episode, and never across the end of one; every trainable parameter gets one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from holdfast.audit.checks.register import Register
 from holdfast.audit.compare import differences, learned_outputs, policy_outputs
 from holdfast.audit.context import Context
 from holdfast.audit.dependence import random_projection
-from holdfast.audit.findings import SAME, Tally
+from holdfast.audit.findings import SAME, Register, Tally
+from holdfast.audit.probe import Probe
 from holdfast.audit.script import AWKWARD_RESETS, CHAOTIC, LONG, MANY, SEQUENCE, STEP, Script
-from holdfast.audit.sensitivity import perturb, values_restored
+from holdfast.audit.sensitivity import perturb, redraw_weights, values_restored
 from holdfast.audit.subject import ACROSS_EPISODES, NotOfferedError, Outputs
 
 CHECKS = Register()
 REACH = (0, 1, 2, 3, 4, 5, 9, 17, 33, 69)  # steps whose gradients are checked: chunks are often 8, 16 or 32 steps long
 # Relative to the largest gradient of a weight, or a hundredth of the largest of any: sums that cancel round badly.
 SAME_GRADIENT = 1e-2
+TRIES = 8  # scripts and weights that a parameter may get a gradient from
+NUM_NAMED = 4  # parameters without one
 EXPLODING = 1e3  # gradients this large may overflow a few steps later
 
 
-@CHECKS(
-    cost="Gradients of one episode change what the previous one remembered: noise that grows with the horizon.",
-    fix="Multiply the state by (1 - first) or select zeros; do not subtract a detached copy.",
-    look_at="sequence",
-    excused_by=ACROSS_EPISODES,
-)
+@CHECKS(look_at="sequence", excused_by=ACROSS_EPISODES)
 def gradients_stop_at_reset(ctx: Context, tally: Tally) -> None:
-    """The gradient across an episode start is exactly zero."""
+    """The gradient across an episode start is exactly zero.
+
+    Cost: Gradients of one episode change what the previous one remembered: noise that grows with the horizon.
+    Fix: Multiply the state by (1 - first) or select zeros; do not subtract a detached copy.
+    """
     for form in ctx.forms_with_gradients():
         ctx.expect_no_gradient(tally, form, ctx.gradients(form).across_reset)
 
 
-@CHECKS(
-    cost="Nothing is learned through time: the policy has memory, but never learns what to store in it.",
-    fix="Detach the state between calls only, never between the steps of a sequence. List state tensors that only select "
-    "(masks) in no_gradient.",
-    look_at="sequence",
-    excused_by=("memoryless", "truncated_gradients"),
-    quick=True,
-)
+@CHECKS(look_at="sequence", excused_by=("memoryless", "truncated_gradients"), quick=True)
 def gradients_flow_through_time(ctx: Context, tally: Tally) -> None:
-    """Outputs have a gradient by whatever earlier state and observations they depend on."""
+    """Outputs have a gradient by whatever earlier state and observations they depend on.
+
+    Cost: Nothing is learned through time: the policy has memory, but never learns what to store in it.
+    Fix: Detach the state between calls only, never between the steps of a sequence. List state tensors that only select
+    (masks) in no_gradient.
+    """
     ctx.require_state()
-    form = SEQUENCE if SEQUENCE in ctx.probe.forms else STEP  # act may detach between steps
+    form = SEQUENCE if SEQUENCE in ctx.forms else STEP  # act may detach between steps
     numbers, sizes, gradients = ctx.start_state_influence(form, REACH)
     if not (sizes > SAME).any():
         raise NotOfferedError("no output depends on a state tensor that could have a gradient")
@@ -85,7 +84,7 @@ def _expect_gradient_by_observations(ctx: Context, tally: Tally, form: str) -> N
 def _any_later_gradient(ctx: Context, form: str) -> bool:
     """Whether any of many more observations gets a gradient from a later output."""
     for _ in range(3):
-        script = ctx.probe.script(T=4, B=MANY)
+        script = ctx.script(T=4, B=MANY)
         obs = script.obs.clone().requires_grad_()
         total, _ = ctx.projected_outputs(form, replace(script, obs=obs), None)
         (gradient,) = torch.autograd.grad(total[-1].sum(), [obs], materialize_grads=True)
@@ -94,17 +93,16 @@ def _any_later_gradient(ctx: Context, form: str) -> bool:
     return False
 
 
-@CHECKS(
-    cost="Updates do not follow the policy that acted: part of what memory carries is learned weakly or never.",
-    fix="Look for detach() in sequence that step does not have: on some steps, some units, or first observations. If "
-    "gradients are cut on purpose: --declare truncated_gradients.",
-    look_at="sequence",
-    excused_by=("truncated_gradients",),
-)
+@CHECKS(look_at="sequence", excused_by=("truncated_gradients",))
 def sequence_gradients_equal_steps(ctx: Context, tally: Tally) -> None:
-    """Gradients through a sequence equal those through the same single steps."""
+    """Gradients through a sequence equal those through the same single steps.
+
+    Cost: Updates do not follow the policy that acted: part of what memory carries is learned weakly or never.
+    Fix: Look for detach() in sequence that step does not have: on some steps, some units, or first observations. If
+    gradients are cut on purpose: --declare truncated_gradients.
+    """
     ctx.require_state()
-    ctx.probe.require(SEQUENCE)
+    ctx.require(SEQUENCE)
     if STEP not in ctx.forms_with_gradients():
         raise NotOfferedError("step records no gradients")
     through_time = ctx.gradients(STEP).from_start_state
@@ -112,10 +110,10 @@ def sequence_gradients_equal_steps(ctx: Context, tally: Tally) -> None:
     if not ctx.gradients(STEP).largest(through_time)[0]:
         raise NotOfferedError("step returns a state without gradients")
     resets = AWKWARD_RESETS if ctx.learning_resets else {}
-    _compare_gradients(ctx, tally, lambda: ctx.probe.script(resets=resets, initial=True), SAME_GRADIENT)
-    limit = SAME_GRADIENT + 100 * ctx.rounding_growth(ctx.probe.script(T=LONG, B=2, initial=True))
+    _compare_gradients(ctx, tally, lambda: ctx.script(resets=resets, initial=True), SAME_GRADIENT)
+    limit = SAME_GRADIENT + 100 * ctx.rounding_growth(ctx.script(T=LONG, B=2, initial=True))
     if limit < CHAOTIC:
-        _compare_gradients(ctx, tally, lambda: ctx.probe.script(T=LONG, B=2, initial=True), limit)
+        _compare_gradients(ctx, tally, lambda: ctx.script(T=LONG, B=2, initial=True), limit)
     else:
         tally.remark = f"{LONG} steps could not be compared: rounding errors grow too far"
 
@@ -144,10 +142,10 @@ def _gradient_differences(ctx: Context, script: Script) -> dict[str, float]:
         sources["the observations"] = script.obs
     if not sources:
         raise NotOfferedError("no `module` is set, and observations have no gradients")
-    stepped = ctx.probe.run(STEP, script)
+    stepped = ctx.run(STEP, script)
     if stepped.actions is not None and stepped.actions.requires_grad:
         raise NotOfferedError("step samples actions with a gradient, which scoring does not have")
-    whole = ctx.probe.run(SEQUENCE, script, stepped.actions)
+    whole = ctx.run(SEQUENCE, script, stepped.actions)
     shared = {name: y for name, y in whole.outputs.items() if y.requires_grad and name in stepped.outputs}
     names = _policy_loss_outputs({name: y for name, y in shared.items() if stepped.outputs[name].requires_grad})
     if not names:
@@ -168,23 +166,22 @@ def _gradient_differences(ctx: Context, script: Script) -> dict[str, float]:
     }
 
 
-@CHECKS(
-    cost="Part of the policy is never trained, while losses and learning curves look normal.",
-    fix="Look for detach(), .data, .item() and torch.no_grad() between the weights and log-probs, values and entropies. "
-    "Freeze weights that should not learn with requires_grad_(False).",
-    look_at="sequence",
-    quick=True,
-)
+@CHECKS(look_at="sequence", quick=True)
 def learning_has_gradients(ctx: Context, tally: Tally) -> None:
-    """Log-probs, values and entropy have gradients, and the policy has one by every weight it depends on."""
-    ctx.probe.require(SEQUENCE)
-    script, other = (ctx.probe.script(resets=AWKWARD_RESETS) for _ in range(2))
-    actions = ctx.probe.run(STEP, script).actions
+    """Log-probs, values and entropy have gradients, and the policy has one by every weight it depends on.
+
+    Cost: Part of the policy is never trained, while losses and learning curves look normal.
+    Fix: Look for detach(), .data, .item() and torch.no_grad() between the weights and log-probs, values and entropies.
+    Freeze weights that should not learn with requires_grad_(False).
+    """
+    ctx.require(SEQUENCE)
+    script, other = (ctx.script(resets=AWKWARD_RESETS) for _ in range(2))
+    actions = ctx.run(STEP, script).actions
     with torch.enable_grad():
-        outputs = ctx.probe.run(SEQUENCE, script, actions).outputs
+        outputs = ctx.run(SEQUENCE, script, actions).outputs
         policy = {name: outputs[name] for name in _policy_loss_outputs(outputs) if outputs[name].requires_grad}
         total = random_projection(policy).sum() if policy else None
-    elsewhere = ctx.probe.run(SEQUENCE, other, actions).outputs
+    elsewhere = ctx.run(SEQUENCE, other, actions).outputs
     for name in learned_outputs(outputs):
         size = float(differences(outputs, elsewhere, (name,)).max())
         message = f"{name} moves by {size:.2g} with observations and start state, but has no gradient"
@@ -214,5 +211,48 @@ def _policy_loss_outputs(outputs: Outputs) -> tuple[str, ...]:
 def _depends_on(ctx: Context, script: Script, actions: Tensor | None, usual: Outputs, weight: nn.Parameter) -> bool:
     """Whether a change of this weight moves these outputs."""
     with values_restored([weight]):
-        perturb([weight], ctx.probe.generator)
-        return float(differences(usual, ctx.probe.run(SEQUENCE, script, actions).outputs).max()) > SAME
+        perturb([weight], ctx.generator)
+        return float(differences(usual, ctx.run(SEQUENCE, script, actions).outputs).max()) > SAME
+
+
+@CHECKS(look_at="sequence", excused_by=("memoryless",))
+def parameters_get_gradients(ctx: Context, tally: Tally) -> None:
+    """Every trainable parameter gets a gradient from log-probs, values or entropy.
+
+    Cost: Part of the network is never trained, while losses and learning curves look normal.
+    Fix: Use the parameter in forward or remove it: it is unused, detached, or hidden by a method or attribute of the
+    same name. Freeze parameters that should not learn with requires_grad_(False).
+    """
+    form = SEQUENCE if SEQUENCE in ctx.forms else STEP
+    module, weights = ctx.require_module(), ctx.trainable_weights()
+    missing = weights
+    with values_restored(module.parameters()):
+        for turn in range(TRIES):
+            probe = ctx if turn == 0 else Probe(ctx.subject, ctx.seed + turn)
+            # A gradient can be zero by accident: a layer after it starts at zero, or all units of a ReLU are off.
+            if turn % 2:
+                perturb(weights.values(), probe.generator)
+            elif turn:
+                redraw_weights(module, 1.0 + 0.5 * turn, probe.seed)
+            reached = _parameters_with_gradient(probe, form, missing.values(), initial=turn % 3 == 1)
+            missing = {name: x for name, x in missing.items() if x not in reached}
+            if not missing:
+                break
+    more = f" and {len(missing) - NUM_NAMED} more" if len(missing) > NUM_NAMED else ""
+    message = f"no gradient reaches {', '.join([*missing][:NUM_NAMED])}{more}"
+    outputs = ctx.output_names[form]
+    if missing and ("value" not in outputs or len(outputs) < 2):
+        raise NotOfferedError(f"{message}, but {form} returns only {', '.join(outputs)}: other outputs may use them")
+    tally.expect(form, not missing, f"{message}, in {TRIES} scripts with different weights")
+
+
+@torch.enable_grad()  # for the script too: an initial state may be learned
+def _parameters_with_gradient(
+    probe: Probe, form: str, weights: Iterable[nn.Parameter], initial: bool
+) -> set[nn.Parameter]:
+    """Return those of the weights that have a non-zero gradient on one script with resets inside."""
+    weights = [*weights]
+    outputs = probe.run(form, probe.script(B=MANY, resets=AWKWARD_RESETS, initial=initial)).outputs
+    learned = {name: outputs[name] for name in learned_outputs(outputs) if outputs[name].requires_grad}
+    gradients = torch.autograd.grad(random_projection(learned).sum(), weights, materialize_grads=True)
+    return {x for x, gradient in zip(weights, gradients, strict=True) if gradient.any()}

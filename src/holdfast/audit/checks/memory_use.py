@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import torch
 
-from holdfast.audit.checks.register import Register
 from holdfast.audit.compare import differences, policy_outputs
 from holdfast.audit.context import Context
-from holdfast.audit.findings import MOVED, Tally
+from holdfast.audit.findings import MOVED, Register, Tally
 from holdfast.audit.script import MANY, Script
 from holdfast.audit.subject import ACTIONS
 
@@ -17,29 +16,27 @@ CHECKS = Register()
 TRIES = 8  # a selective memory may ignore most observations
 
 
-@CHECKS(
-    cost="The policy has no memory, and can only be as good as one without.",
-    fix="Pass the state of one step to the next: look for a forgotten state argument, a state replaced by zeros, or an "
-    "inverted mask (done instead of 1 - done). If it has no memory on purpose: --declare memoryless.",
-    excused_by=("memoryless",),
-    quick=True,
-    root=1,
-)
+@CHECKS(excused_by=("memoryless",), quick=True, root=1)
 def memory_is_used(ctx: Context, tally: Tally) -> None:
-    """Observations change the action distribution at later steps of the episode, not only the value."""
-    for form in ctx.probe.forms:
+    """Observations change the action distribution at later steps of the episode, not only the value.
+
+    Cost: The policy has no memory, and can only be as good as one without.
+    Fix: Pass the state of one step to the next: look for a forgotten state argument, a state replaced by zeros, or an
+    inverted mask (done instead of 1 - done). If it has no memory on purpose: --declare memoryless.
+    """
+    for form in ctx.forms:
         size = _effect_on_later_steps(ctx, form, first=False)
         tally.expect_change(form, size, f"no observation changes a later output (largest change {size:.1e})")
 
 
-@CHECKS(
-    cost="The policy cannot act on observations it does not use, often the first of an episode.",
-    fix="Look for observations that are masked, shifted by a step, or replaced where an episode starts.",
-    quick=True,
-)
+@CHECKS(quick=True)
 def every_observation_is_used(ctx: Context, tally: Tally) -> None:
-    """Observations change the outputs of their own step: in every slot, at every step, also where an episode starts."""
-    for form in ctx.probe.forms:
+    """Observations change the outputs of their own step: in every slot, at every step, also where an episode starts.
+
+    Cost: The policy cannot act on observations it does not use, often the first of an episode.
+    Fix: Look for observations that are masked, shifted by a step, or replaced where an episode starts.
+    """
+    for form in ctx.forms:
         found = ctx.changes(form)
         T, B = found.first.shape
         own = torch.zeros_like(found.allowed)
@@ -55,53 +52,50 @@ def every_observation_is_used(ctx: Context, tally: Tally) -> None:
             chosen = own & torch.cat([torch.zeros_like(cells[:1]), cells])[:, :, None, None]
             size, _, _ = found.largest(chosen)
             tally.expect_change(form, size, f"no observation {which} changes the output of its step ({size:.1e})")
-        script = ctx.probe.script(T=1, B=MANY)
-        if "value" in ctx.probe.run(form, script).outputs:
+        script = ctx.script(T=1, B=MANY)
+        if "value" in ctx.run(form, script).outputs:
             size = _largest_change(ctx, form, script, replace(script, obs=script.obs.roll(1, 1)), ("value",))
             tally.expect_change(form, size, f"no observation changes the value of its step ({size:.1e})")
 
 
-@CHECKS(
-    cost="What the first observation of an episode shows is lost at the second step, so a cue shown once cannot be used.",
-    fix="Reset before the step on a first observation, not after it: look for flags that are one step late.",
-    excused_by=("memoryless",),
-    quick=True,
-)
+@CHECKS(excused_by=("memoryless",), quick=True)
 def first_observations_are_remembered(ctx: Context, tally: Tally) -> None:
-    """The first observation of an episode changes outputs of later steps."""
-    for form in ctx.probe.forms:
+    """The first observation of an episode changes outputs of later steps.
+
+    Cost: What the first observation of an episode shows is lost at the second step, so a cue shown once cannot be used.
+    Fix: Reset before the step on a first observation, not after it: look for flags that are one step late.
+    """
+    for form in ctx.forms:
         size = _effect_on_later_steps(ctx, form, first=True)
         message = f"no first observation of an episode changes a later output (largest change {size:.1e})"
         tally.expect_change(form, size, message)
 
 
-@CHECKS(
-    cost="Learning starts every segment without memory: what is longer ago than a horizon is never learned.",
-    fix="Store the state that each segment began with, and start learning from it.",
-    look_at="sequence",
-    excused_by=("zero_start_states", "memoryless"),
-    quick=True,
-)
+@CHECKS(look_at="sequence", excused_by=("zero_start_states", "memoryless"), quick=True)
 def start_state_is_used(ctx: Context, tally: Tally) -> None:
-    """Outputs depend on the start state."""
+    """Outputs depend on the start state.
+
+    Cost: Learning starts every segment without memory: what is longer ago than a horizon is never learned.
+    Fix: Store the state that each segment began with, and start learning from it.
+    """
     ctx.require_state()
-    for form in ctx.probe.forms:
+    for form in ctx.forms:
         size = _effect_of_state(ctx, form)
         tally.expect_change(form, size, f"the start state changes no output (largest change {size:.1e})")
 
 
-@CHECKS(
-    cost="Part of the memory is never read: the policy remembers less than it seems to.",
-    fix="Look for a state tensor that is overwritten, zeroed or recomputed at every step. Remove tensors that are not "
-    "memory from the state; list those that only select or count in no_gradient.",
-    excused_by=("zero_start_states", "memoryless"),
-)
+@CHECKS(excused_by=("zero_start_states", "memoryless"))
 def every_state_tensor_is_used(ctx: Context, tally: Tally) -> None:
-    """Outputs depend on each tensor of the start state."""
+    """Outputs depend on each tensor of the start state.
+
+    Cost: Part of the memory is never read: the policy remembers less than it seems to.
+    Fix: Look for a state tensor that is overwritten, zeroed or recomputed at every step. Remove tensors that are not
+    memory from the state; list those that only select or count in no_gradient.
+    """
     ctx.require_state()
-    for form in ctx.probe.forms:
+    for form in ctx.forms:
         for i, leaf in enumerate(ctx.subject.initial_state(1)):
-            if ctx.probe.is_continuous(i, leaf):  # a counter or a mask may matter only later
+            if ctx.is_continuous(i, leaf):  # a counter or a mask may matter only later
                 size = _effect_of_state(ctx, form, i)
                 tally.expect_change(form, size, f"tensor {i} of the start state changes no output ({size:.1e})")
 
@@ -110,12 +104,12 @@ def _effect_of_state(ctx: Context, form: str, i: int | None = None) -> float:
     """Return how far the start state, or tensor i of it, moves outputs: random states first, then visited ones."""
     size = 0.0
     for turn in range(TRIES):
-        script = ctx.probe.script(T=3, B=MANY)
-        other = ctx.probe.random_state(MANY)
+        script = ctx.script(T=3, B=MANY)
+        other = ctx.random_state(MANY)
         if turn:
-            script, other = replace(script, start=ctx.probe.visited_state(MANY)), ctx.probe.visited_state(MANY)
+            script, other = replace(script, start=ctx.visited_state(MANY)), ctx.visited_state(MANY)
         changed = replace(script, start=other) if i is None else script.with_start_leaf(i, other[i])
-        size = max(size, float(ctx.probe.compare(form, script, changed).max()))
+        size = max(size, float(ctx.compare(form, script, changed).max()))
         if size > MOVED:
             break
     return size
@@ -125,9 +119,9 @@ def _largest_change(
     ctx: Context, form: str, script: Script, other: Script, names: tuple[str, ...] = (), since: int = 0
 ) -> float:
     """Return how far outputs move between two scripts from a step on. names: those compared, the policy's by default."""
-    usual = ctx.probe.run(form, script)
-    outputs = ctx.probe.run(form, other, usual.actions).outputs
-    repeatable = ctx.probe.draws_are_repeatable
+    usual = ctx.run(form, script)
+    outputs = ctx.run(form, other, usual.actions).outputs
+    repeatable = ctx.draws_are_repeatable
     # Log-probs alone are of different actions unless draws repeat; then every output has to do.
     if not names and (repeatable or policy_outputs(usual.outputs) != ("log_prob",)):
         names = (*policy_outputs(usual.outputs), ACTIONS)
@@ -138,7 +132,7 @@ def _effect_on_later_steps(ctx: Context, form: str, first: bool) -> float:
     """Return how far observations of step 0 move the policy at later steps. first: they start an episode."""
     size = 0.0
     for turn in range(TRIES):
-        script = ctx.probe.script(T=5, B=MANY, resets={b: [0] for b in range(MANY)} if first else {})
+        script = ctx.script(T=5, B=MANY, resets={b: [0] for b in range(MANY)} if first else {})
         other = script.obs.clone()
         other[0] = script.obs[0].roll(1 + turn, 0)
         size = max(size, _largest_change(ctx, form, script, replace(script, obs=other), since=1))

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import torch
 
-from holdfast.audit.checks.register import Register
 from holdfast.audit.compare import differences, state_differences
 from holdfast.audit.context import Context
-from holdfast.audit.findings import SAME, Tally
+from holdfast.audit.findings import SAME, Register, Tally
 from holdfast.audit.script import ACT, AWKWARD_RESETS, CHAOTIC, LONG, SCORE, SEQUENCE, STEP, Script
 from holdfast.audit.subject import NotOfferedError
 
@@ -19,52 +18,48 @@ SIZES = ((6, 4), (4, 6), (5, 1))  # (T, B): sizes that expose a mix-up of the tw
 LATE_RESETS = {0: [2, 8, 40], 1: [1, 2, 17, 33, LONG - 1]} | {2 + b: [*range(b, LONG, 8)] for b in range(8)}
 
 
-@CHECKS(
-    cost="In learning, outputs depend on observations that acting had not seen yet: ratios are wrong from the start.",
-    fix="Look for (T, B) and (B, T) mixed up in a reshape, and for bidirectional layers.",
-    look_at="sequence",
-)
+@CHECKS(look_at="sequence")
 def outputs_are_causal(ctx: Context, tally: Tally) -> None:
-    """No output depends on a later observation."""
-    for form in ctx.probe.forms:
+    """No output depends on a later observation.
+
+    Cost: In learning, outputs depend on observations that acting had not seen yet: ratios are wrong from the start.
+    Fix: Look for (T, B) and (B, T) mixed up in a reshape, and for bidirectional layers.
+    """
+    for form in ctx.forms:
         found = ctx.changes(form)
         T, B = found.first.shape
         later = (torch.arange(T + 1) - 1)[:, None] > torch.arange(T)[None, :]
         ctx.expect_no_influence(tally, form, found.same_slot & later[:, None, :, None].expand(T + 1, B, T, B))
 
 
-@CHECKS(
-    cost="Learning scores a different policy than the one that acted: ratios are not 1, and clipping hides it.",
-    fix="Run the same code for one step and for many. Look for (T, B) mixed up in a reshape.",
-    look_at="sequence",
-    quick=True,
-    root=1,
-)
+@CHECKS(look_at="sequence", quick=True, root=1)
 def steps_equal_sequence(ctx: Context, tally: Tally) -> None:
-    """T calls of one step equal one call of T steps, within an episode."""
-    ctx.probe.require(SEQUENCE)
+    """T calls of one step equal one call of T steps, within an episode.
+
+    Cost: Learning scores a different policy than the one that acted: ratios are not 1, and clipping hides it.
+    Fix: Run the same code for one step and for many. Look for (T, B) mixed up in a reshape.
+    """
+    ctx.require(SEQUENCE)
     _compare_all_sizes(ctx, tally, resets={})
 
 
-@CHECKS(
-    cost="Every segment that contains an episode end is learned with another memory than it was acted with.",
-    fix="Reset inside sequences at exactly the steps where acting resets.",
-    look_at="sequence",
-    excused_by=("learning_without_resets",),
-    quick=True,
-)
+@CHECKS(look_at="sequence", excused_by=("learning_without_resets",), quick=True)
 def steps_equal_sequence_across_resets(ctx: Context, tally: Tally) -> None:
-    """T calls of one step equal one call of T steps, with episode ends inside."""
-    ctx.probe.require(SEQUENCE)
+    """T calls of one step equal one call of T steps, with episode ends inside.
+
+    Cost: Every segment that contains an episode end is learned with another memory than it was acted with.
+    Fix: Reset inside sequences at exactly the steps where acting resets.
+    """
+    ctx.require(SEQUENCE)
     _compare_all_sizes(ctx, tally, resets=AWKWARD_RESETS)
 
 
 def _compare_all_sizes(ctx: Context, tally: Tally, resets: dict[int, list[int]]) -> None:
     for T, B in SIZES:
         shown = {slot: [t for t in steps if t < T] for slot, steps in resets.items() if slot < B}
-        _compare(ctx, tally, ctx.probe.script(T=T, B=B, resets=shown, initial=True), 0.0)
+        _compare(ctx, tally, ctx.script(T=T, B=B, resets=shown, initial=True), 0.0)
     late = LATE_RESETS if resets else {}
-    long = ctx.probe.script(T=LONG, B=len(late) or 2, resets=late, initial=True)
+    long = ctx.script(T=LONG, B=len(late) or 2, resets=late, initial=True)
     rounding = 10 * ctx.rounding_growth(long)  # a sequence rounds differently at every step, a nudge only once
     if rounding < CHAOTIC:
         _compare(ctx, tally, long, rounding)
@@ -74,29 +69,29 @@ def _compare_all_sizes(ctx: Context, tally: Tally, resets: dict[int, list[int]])
 
 def _compare(ctx: Context, tally: Tally, script: Script, rounding: float) -> None:
     T, B = script.first.shape
-    stepped = ctx.probe.run(STEP, script)
-    whole = ctx.probe.run(SEQUENCE, script, stepped.actions)
+    stepped = ctx.run(STEP, script)
+    whole = ctx.run(SEQUENCE, script, stepped.actions)
     apart = differences(stepped.outputs, whole.outputs)
     size, t, b = float(apart.max()), int(apart.argmax()) // B, int(apart.argmax()) % B
     message = f"one call of {T} steps and {B} slots is {size:.2g} away from single steps (slot {b}, step {t})"
     tally.expect_unchanged(SEQUENCE, size, message, ctx.replay_limit(script, stepped.actions) + rounding)
 
 
-@CHECKS(
-    cost="Learning uses other numbers or gradients than the ones that most checks measure.",
-    fix="Let score and sequence run the same code, from the same start state, with gradients.",
-    look_at="score",
-)
+@CHECKS(look_at="score")
 def score_equals_sequence(ctx: Context, tally: Tally) -> None:
-    """Scoring with terminated and truncated flags gives the outputs and gradients of a sequence."""
-    ctx.probe.require(SEQUENCE)
-    script = ctx.probe.script(resets=AWKWARD_RESETS)
-    actions = ctx.probe.run(STEP, script).actions
-    whole, gradients = ctx.probe.run(SEQUENCE, script, actions), ctx.gradients_by_start(SEQUENCE, script, actions)
+    """Scoring with terminated and truncated flags gives the outputs and gradients of a sequence.
+
+    Cost: Learning uses other numbers or gradients than the ones that most checks measure.
+    Fix: Let score and sequence run the same code, from the same start state, with gradients.
+    """
+    ctx.require(SEQUENCE)
+    script = ctx.script(resets=AWKWARD_RESETS)
+    actions = ctx.run(STEP, script).actions
+    whole, gradients = ctx.run(SEQUENCE, script, actions), ctx.gradients_by_start(SEQUENCE, script, actions)
     most = max((float(leaf.abs().max()) for leaf in gradients), default=0.0)
     for ended_by in ("terminated", "truncated"):
         scored = replace(script, ended_by=ended_by)
-        size = float(differences(whole.outputs, ctx.probe.run(SCORE, scored, actions).outputs).max())
+        size = float(differences(whole.outputs, ctx.run(SCORE, scored, actions).outputs).max())
         message = f"with episodes that were {ended_by}, outputs are {size:.2g} away from those of sequence"
         tally.expect_unchanged(SCORE, size, message)
         if most:
@@ -106,19 +101,19 @@ def score_equals_sequence(ctx: Context, tally: Tally) -> None:
             tally.expect_unchanged(SCORE, size, message, limit=1e-3)  # long sums, rounded in another order
 
 
-@CHECKS(
-    cost="What continues from a sequence starts from a wrong memory: burn-in, refreshed states, evaluation.",
-    fix="Return the state after the last real step of every slot: look at padding, packing and blank steps.",
-    look_at="sequence",
-)
+@CHECKS(look_at="sequence")
 def final_state_is_correct(ctx: Context, tally: Tally) -> None:
-    """The state after a sequence is the state after the same single steps."""
+    """The state after a sequence is the state after the same single steps.
+
+    Cost: What continues from a sequence starts from a wrong memory: burn-in, refreshed states, evaluation.
+    Fix: Return the state after the last real step of every slot: look at padding, packing and blank steps.
+    """
     ctx.require_state()
-    ctx.probe.require(SEQUENCE)
+    ctx.require(SEQUENCE)
     for resets in ({}, {1: [3], 2: [0, 5], 3: [5]}) if ctx.learning_resets else ({},):
-        script = ctx.probe.script(resets=resets, initial=True)
-        stepped = ctx.probe.run(STEP, script)
-        whole = ctx.probe.run(SEQUENCE, script, stepped.actions)
+        script = ctx.script(resets=resets, initial=True)
+        stepped = ctx.run(STEP, script)
+        whole = ctx.run(SEQUENCE, script, stepped.actions)
         if not whole.final:
             raise NotOfferedError("sequence returns no state")
         size = float(state_differences(stepped.final, whole.final, ctx.subject.slot_axis).max())
@@ -126,29 +121,27 @@ def final_state_is_correct(ctx: Context, tally: Tally) -> None:
         tally.expect_unchanged(SEQUENCE, size, message, limit=10 * SAME)
 
 
-@CHECKS(
-    cost="Segments are learned with another memory than they were acted with: a step too late or early, or misplaced.",
-    fix="Record the state before the first step of a segment, and pass every tensor of it to learning in the same order.",
-    look_at="sequence",
-    excused_by=("zero_start_states",),
-    quick=True,
-)
+@CHECKS(look_at="sequence", excused_by=("zero_start_states",), quick=True)
 def replay_from_stored_state(ctx: Context, tally: Tally) -> None:
-    """Learning from the memory recorded before a segment gives the outputs of acting on it."""
+    """Learning from the memory recorded before a segment gives the outputs of acting on it.
+
+    Cost: Segments are learned with another memory than they were acted with: a step too late or early, or misplaced.
+    Fix: Record the state before the first step of a segment, and pass every tensor of it to learning in the same order.
+    """
     ctx.require_state()
-    ctx.probe.require(SEQUENCE)
+    ctx.require(SEQUENCE)
     for T, B in ((4, 4), (1, 3), (2, 5), (3, 3)):
-        before = ctx.probe.script(T=3, B=B)
-        after = ctx.probe.script(T=T, B=B, resets={1: [2]} if T > 2 else {})
-        if ACT in ctx.probe.forms:
-            ctx.probe.run(ACT, before)
+        before = ctx.script(T=3, B=B)
+        after = ctx.script(T=T, B=B, resets={1: [2]} if T > 2 else {})
+        if ACT in ctx.forms:
+            ctx.run(ACT, before)
             recorded = ctx.subject.get_memory()
-            acted = ctx.probe.continue_acting(after)
+            acted = ctx.continue_acting(after)
         else:
-            recorded = ctx.probe.run(STEP, before).final
-            acted = ctx.probe.run(STEP, replace(after, start=recorded))
+            recorded = ctx.run(STEP, before).final
+            acted = ctx.run(STEP, replace(after, start=recorded))
         replayed = replace(after, start=recorded)
-        scored = ctx.probe.run(SEQUENCE, replayed, acted.actions)
+        scored = ctx.run(SEQUENCE, replayed, acted.actions)
         upto = T if ctx.learning_resets else 2  # steps after the reset belong to another check
         size = float(differences(acted.outputs, scored.outputs)[:upto].max())
         message = f"replayed from the recorded memory, {T} steps of {B} slots are {size:.2g} away from acting"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.audit.checks.register import Register
 from holdfast.audit.compare import differences, stack_steps
 from holdfast.audit.context import Context
-from holdfast.audit.findings import Tally
+from holdfast.audit.findings import Register, Tally
 from holdfast.audit.probe import seed_draws
 from holdfast.audit.script import ACT, MANY, act_inputs
 from holdfast.audit.subject import NotOfferedError
@@ -15,79 +14,78 @@ from holdfast.audit.subject import NotOfferedError
 CHECKS = Register()
 
 
-@CHECKS(
-    cost="Agents act on what other agents see. Results change with the batch, and the policy does not work alone.",
-    fix="Look for statistics over the batch axis (mean, max, BatchNorm) and for reshapes that mix slots.",
-    quick=True,
-    root=1,
-)
+@CHECKS(quick=True, root=1)
 def slots_are_independent(ctx: Context, tally: Tally) -> None:
-    """No output depends on the observations or the state of another slot."""
-    for form in ctx.probe.forms:
+    """No output depends on the observations or the state of another slot.
+
+    Cost: Agents act on what other agents see. Results change with the batch, and the policy does not work alone.
+    Fix: Look for statistics over the batch axis (mean, max, BatchNorm) and for reshapes that mix slots.
+    """
+    for form in ctx.forms:
         ctx.expect_no_influence(tally, form, ~ctx.changes(form).same_slot)
 
 
-@CHECKS(
-    cost="Weights get gradients that belong to other slots.",
-    fix="Look for batch means that cancel in the forward pass only, and for reshapes that mix slots.",
-    look_at="sequence",
-)
+@CHECKS(look_at="sequence")
 def slot_gradients_are_independent(ctx: Context, tally: Tally) -> None:
-    """No output has a gradient by the observations or the state of another slot."""
+    """No output has a gradient by the observations or the state of another slot.
+
+    Cost: Weights get gradients that belong to other slots.
+    Fix: Look for batch means that cancel in the forward pass only, and for reshapes that mix slots.
+    """
     for form in ctx.forms_with_gradients():
         ctx.expect_no_gradient(tally, form, ~ctx.gradients(form).same_slot)
 
 
-@CHECKS(
-    cost="Results change with the number of environments, and evaluation differs from training.",
-    fix="Look for code that depends on the batch size or on the position in the batch. Return sampled actions as `actions` "
-    "and their log-probs as `log_prob`.",
-)
+@CHECKS()
 def batch_independent(ctx: Context, tally: Tally) -> None:
-    """A slot's outputs are the same alone, in any batch and in any order."""
-    for form in ctx.probe.pure_forms:
-        script = ctx.probe.script(B=MANY, resets={1: [2], 3: [0, 4], MANY - 1: [3]})
-        usual = ctx.probe.run(form, script)
+    """A slot's outputs are the same alone, in any batch and in any order.
+
+    Cost: Results change with the number of environments, and evaluation differs from training.
+    Fix: Look for code that depends on the batch size or on the position in the batch. Return sampled actions as
+    `actions` and their log-probs as `log_prob`.
+    """
+    for form in ctx.pure_forms:
+        script = ctx.script(B=MANY, resets={1: [2], 3: [0, 4], MANY - 1: [3]})
+        usual = ctx.run(form, script)
         for chosen in ([2], [3, 1], [3, 2, 1, 0], [*range(4, MANY)], [MANY - 1, 8, 5]):
             some = replace(
                 script,
                 obs=script.obs[:, chosen],
                 first=script.first[:, chosen],
-                start=ctx.probe.select_slots(script.start, chosen),
+                start=ctx.select_slots(script.start, chosen),
             )
             actions = None if usual.actions is None else usual.actions[:, chosen]
-            outputs = ctx.probe.run(form, some, actions).outputs
+            outputs = ctx.run(form, some, actions).outputs
             before = {name: y[:, chosen] for name, y in usual.outputs.items()}
             size = ctx.difference_ignoring_draws(before, outputs)
             message = f"a batch of slots {chosen} alone gives outputs {size:.2g} away from those in the full batch"
             tally.expect_unchanged(form, size, message)
 
 
-@CHECKS(
-    cost="Layers swap or share their state between slots, so agents get the memory of others.",
-    fix="State is [layers, slots, hidden]: use transpose to get there, not reshape or view. If axis 0 is not layers, set "
-    "layered = False on the subject.",
-    look_at="sequence",
-    excused_by=("zero_start_states", "memoryless"),
-)
+@CHECKS(look_at="sequence", excused_by=("zero_start_states", "memoryless"))
 def layers_are_not_mixed(ctx: Context, tally: Tally) -> None:
-    """Each layer's start state is used, and only by its own slot."""
+    """Each layer's start state is used, and only by its own slot.
+
+    Cost: Layers swap or share their state between slots, so agents get the memory of others.
+    Fix: State is [layers, slots, hidden]: use transpose to get there, not reshape or view. If axis 0 is not layers, set
+    layered = False on the subject.
+    """
     ctx.require_state()
     leaf = ctx.subject.initial_state(1)[0]
     if not ctx.has_layers(leaf):
         raise NotOfferedError("its state is not [layers, slots, hidden]")
     if len(leaf) < 2:
         raise NotOfferedError("it has one layer")
-    for form in ctx.probe.forms:
-        script = ctx.probe.script(T=3)
-        usual = ctx.probe.run(form, script)
-        other = ctx.probe.random_state(script.first.shape[1])
+    for form in ctx.forms:
+        script = ctx.script(T=3)
+        usual = ctx.run(form, script)
+        other = ctx.random_state(script.first.shape[1])
         for layer in range(len(leaf)):
             start = [x.clone() for x in script.start]
             for mine, new in zip(start, other, strict=True):
                 if layer < len(mine):
                     mine[layer, 1] = new[layer, 1]
-            changed = ctx.probe.run(form, replace(script, start=tuple(start)), usual.actions)
+            changed = ctx.run(form, replace(script, start=tuple(start)), usual.actions)
             apart = differences(usual.outputs, changed.outputs)
             size = float(apart[:, [0, 2, 3]].max())
             tally.expect_unchanged(form, size, f"layer {layer} of slot 1's state moved another slot by {size:.2g}")
@@ -97,24 +95,24 @@ def layers_are_not_mixed(ctx: Context, tally: Tally) -> None:
             )
 
 
-@CHECKS(
-    cost="With another batch of slots, the policy continues from the memory of other slots.",
-    fix="Keep one row per slot and look it up by slot id, not by position in the batch.",
-    look_at="act",
-)
+@CHECKS(look_at="act")
 def slots_in_any_order(ctx: Context, tally: Tally) -> None:
-    """Acting with any subset of slots, in any order, continues from the memory of exactly those slots."""
+    """Acting with any subset of slots, in any order, continues from the memory of exactly those slots.
+
+    Cost: With another batch of slots, the policy continues from the memory of other slots.
+    Fix: Keep one row per slot and look it up by slot id, not by position in the batch.
+    """
     calls = [[*range(MANY)], [2, 0], [3, 1, 0], [1, 2, 3], [3], [MANY - 1, 7], [1]]
     _expect_own_memory(ctx, tally, calls, resets={0: [1], 3: [2, 4], MANY - 1: [5]})
 
 
-@CHECKS(
-    cost="A state table keyed by the first slot of a batch breaks as soon as slots are batched differently.",
-    fix="Keep one row per slot and look it up by slot id, not by the first slot of the batch.",
-    look_at="act",
-)
+@CHECKS(look_at="act")
 def slots_in_other_batches(ctx: Context, tally: Tally) -> None:
-    """Slots that acted in one batch continue from their memory when they are batched differently."""
+    """Slots that acted in one batch continue from their memory when they are batched differently.
+
+    Cost: A state table keyed by the first slot of a batch breaks as soon as slots are batched differently.
+    Fix: Keep one row per slot and look it up by slot id, not by the first slot of the batch.
+    """
     _expect_own_memory(ctx, tally, [[0, 1, 2, 3], [0, 1], [2, 3], [1, 2], [0, 1, 2, 3]], resets={1: [3], 3: [2]})
 
 
@@ -123,18 +121,18 @@ def _expect_own_memory(ctx: Context, tally: Tally, calls: list[list[int]], reset
 
     Episodes end where a slot's id is not its position in the batch, so that mixing up the two shows.
     """
-    ctx.probe.require(ACT)
-    script = ctx.probe.script(T=len(calls), B=len(calls[0]), resets=resets)
+    ctx.require(ACT)
+    script = ctx.script(T=len(calls), B=len(calls[0]), resets=resets)
     ctx.subject.set_memory(script.copy().start)
     state = script.start
     for t, chosen in enumerate(calls):
         seed_draws(t)
         acted = ctx.subject.act(*act_inputs(script, t, chosen))
         seed_draws(t)
-        rows = ctx.probe.select_slots(state, chosen)
+        rows = ctx.select_slots(state, chosen)
         outputs, after = ctx.subject.step(script.obs[t, chosen], rows, script.first[t, chosen])
         size = float(differences(stack_steps([acted]), stack_steps([outputs])).max())
         message = f"slots {chosen} did not continue from their own memory: outputs are {size:.2g} away"
         tally.expect_unchanged(ACT, size, message)
         for row, b in enumerate(chosen):
-            state = ctx.probe.with_slot(state, b, after, row)
+            state = ctx.with_slot(state, b, after, row)

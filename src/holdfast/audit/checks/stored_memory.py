@@ -1,28 +1,32 @@
-"""Memory that the policy keeps itself is detached, bounded, one row per slot, and read and written as copies."""
+"""Memory that the policy keeps itself is detached, bounded, one row per slot, and read and written as copies.
+
+Bootstrap values do not change it, and are those of acting.
+"""
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import torch
 
-from holdfast.audit.checks.register import Register
-from holdfast.audit.compare import differences, state_differences
+from holdfast.audit.compare import differences, stack_steps, state_differences
 from holdfast.audit.context import Context
-from holdfast.audit.findings import Tally
+from holdfast.audit.findings import Register, Tally
 from holdfast.audit.retained import retained_size, retained_tensors
-from holdfast.audit.script import ACT, STEP, act_inputs
-from holdfast.audit.subject import Outputs, State, copy_state
+from holdfast.audit.script import ACT, STEP, VALUE, VALUE_FROM_MEMORY, Script, act_inputs
+from holdfast.audit.subject import NotOfferedError, Outputs, State, copy_state
 
 CHECKS = Register()
 
 
 def _require_memory(ctx: Context) -> None:
     ctx.require_state()
-    ctx.probe.require(ACT)
+    ctx.require(ACT)
 
 
 def _act(ctx: Context, steps: int, B: int = 3, fresh: bool = True) -> list[Outputs]:
     """Act a few steps, from a random memory or (not fresh) from the current one. Return the outputs of each step."""
-    script = ctx.probe.script(T=steps, B=B)
+    script = ctx.script(T=steps, B=B)
     if fresh:
         ctx.subject.set_memory(script.start)
     return [ctx.subject.act(*act_inputs(script, t)) for t in range(steps)]
@@ -32,14 +36,13 @@ def _difference(ctx: Context, a: State, b: State) -> float:
     return float(state_differences(a, b, ctx.subject.slot_axis).max())
 
 
-@CHECKS(
-    cost="Memory keeps the graph of every step since the start: each backward is slower, until memory runs out.",
-    fix="Store state.detach().",
-    look_at="act",
-    quick=True,
-)
+@CHECKS(look_at="act", quick=True)
 def memory_is_detached(ctx: Context, tally: Tally) -> None:
-    """Memory has no graph, even if acting records gradients."""
+    """Memory has no graph, even if acting records gradients.
+
+    Cost: Memory keeps the graph of every step since the start: each backward is slower, until memory runs out.
+    Fix: Store state.detach().
+    """
     _require_memory(ctx)
     with torch.enable_grad():
         _act(ctx, 3)
@@ -47,13 +50,13 @@ def memory_is_detached(ctx: Context, tally: Tally) -> None:
     tally.expect(ACT, not with_graph, f"{', '.join(with_graph[:3])} keeps a graph between calls")
 
 
-@CHECKS(
-    cost="Backward goes through all steps since the start: slower with every step, and wrong.",
-    fix="Store state.detach(), or act under torch.no_grad().",
-    look_at="act",
-)
+@CHECKS(look_at="act")
 def graph_does_not_grow(ctx: Context, tally: Tally) -> None:
-    """The graph of an output is no larger after many steps than after few."""
+    """The graph of an output is no larger after many steps than after few.
+
+    Cost: Backward goes through all steps since the start: slower with every step, and wrong.
+    Fix: Store state.detach(), or act under torch.no_grad().
+    """
     _require_memory(ctx)
     with torch.enable_grad():
         sizes = [_graph_size(step) for step in _act(ctx, 12)]
@@ -72,50 +75,50 @@ def _graph_size(outputs: Outputs) -> int:
     return len(seen)
 
 
-@CHECKS(
-    cost="Process memory grows with every step, until the run dies.",
-    fix="Keep only the newest state of each slot; look for lists and dicts that are only ever appended to.",
-    look_at="act",
-)
+@CHECKS(look_at="act")
 def memory_is_bounded(ctx: Context, tally: Tally) -> None:
-    """What the policy retains does not grow with the number of calls."""
-    for call in ctx.probe.calls:
+    """What the policy retains does not grow with the number of calls.
+
+    Cost: Process memory grows with every step, until the run dies.
+    Fix: Keep only the newest state of each slot; look for lists and dicts that are only ever appended to.
+    """
+    for call in ctx.calls:
         sizes = []
         for steps in (4, 8, 8):
             if call == ACT:
                 _act(ctx, steps, fresh=False)
             else:
-                ctx.probe.run(call, ctx.probe.script(T=steps, B=3))
+                ctx.run(call, ctx.script(T=steps, B=3))
             sizes.append(retained_size(ctx.subject))
         message = f"retained data grew from {sizes[1]:,} to {sizes[2]:,} in 8 steps (bytes plus entries of containers)"
         tally.expect(call, sizes[2] <= sizes[1], message)
 
 
-@CHECKS(
-    cost="A saved memory is not the one that is restored: evaluation or a resumed run starts wrong.",
-    fix="get_memory and set_memory have to carry every tensor of the state, for every slot.",
-    look_at="set_memory",
-)
+@CHECKS(look_at="set_memory")
 def memory_round_trips(ctx: Context, tally: Tally) -> None:
-    """set_memory of what get_memory returned gives the same outputs again."""
+    """set_memory of what get_memory returned gives the same outputs again.
+
+    Cost: A saved memory is not the one that is restored: evaluation or a resumed run starts wrong.
+    Fix: get_memory and set_memory have to carry every tensor of the state, for every slot.
+    """
     _require_memory(ctx)
     _act(ctx, 3)
     kept = copy_state(ctx.subject.get_memory())
-    script = ctx.probe.script(T=3, B=3)
-    before = ctx.probe.continue_acting(script)
+    script = ctx.script(T=3, B=3)
+    before = ctx.continue_acting(script)
     _act(ctx, 2, fresh=False)
     ctx.subject.set_memory(copy_state(kept))
-    size = float(differences(before.outputs, ctx.probe.continue_acting(script).outputs).max())
+    size = float(differences(before.outputs, ctx.continue_acting(script).outputs).max())
     tally.expect_unchanged(ACT, size, f"after get_memory and set_memory, outputs are {size:.2g} away")
 
 
-@CHECKS(
-    cost="A snapshot changes after it was taken, so wrong start states are stored for learning.",
-    fix="Return clones.",
-    look_at="get_memory",
-)
+@CHECKS(look_at="get_memory")
 def get_memory_returns_a_copy(ctx: Context, tally: Tally) -> None:
-    """Acting does not change what get_memory returned, and writing into that does not change the memory."""
+    """Acting does not change what get_memory returned, and writing into that does not change the memory.
+
+    Cost: A snapshot changes after it was taken, so wrong start states are stored for learning.
+    Fix: Return clones.
+    """
     _require_memory(ctx)
     _act(ctx, 3)
     given = ctx.subject.get_memory()
@@ -129,16 +132,15 @@ def get_memory_returns_a_copy(ctx: Context, tally: Tally) -> None:
     tally.expect_unchanged(ACT, *ctx.memory_change(before, "writing into what get_memory returned"))
 
 
-@CHECKS(
-    cost="Acting overwrites a stored memory that was to be restored later.",
-    fix="Copy what set_memory is given.",
-    look_at="set_memory",
-    root=2,
-)
+@CHECKS(look_at="set_memory", root=2)
 def set_memory_takes_a_copy(ctx: Context, tally: Tally) -> None:
-    """Acting does not change the tensors given to set_memory, and writing into those does not change the memory."""
+    """Acting does not change the tensors given to set_memory, and writing into those does not change the memory.
+
+    Cost: Acting overwrites a stored memory that was to be restored later.
+    Fix: Copy what set_memory is given.
+    """
     _require_memory(ctx)
-    given = ctx.probe.random_state(3)
+    given = ctx.random_state(3)
     kept = copy_state(given)
     ctx.subject.set_memory(given)
     _act(ctx, 2, fresh=False)
@@ -151,31 +153,31 @@ def set_memory_takes_a_copy(ctx: Context, tally: Tally) -> None:
     tally.expect_unchanged(ACT, *ctx.memory_change(before, "writing into what set_memory was given"))
 
 
-@CHECKS(
-    cost="Evaluation begins with old memory, so no two evaluations agree.",
-    fix="reset_memory has to clear every tensor of the state, for every slot.",
-    look_at="reset_memory",
-)
+@CHECKS(look_at="reset_memory")
 def reset_memory_clears_everything(ctx: Context, tally: Tally) -> None:
-    """After reset_memory, acting continues from the initial state."""
+    """After reset_memory, acting continues from the initial state.
+
+    Cost: Evaluation begins with old memory, so no two evaluations agree.
+    Fix: reset_memory has to clear every tensor of the state, for every slot.
+    """
     _require_memory(ctx)
-    script = ctx.probe.script(T=3, B=3, initial=True)
-    clean = ctx.probe.run(STEP, script)
+    script = ctx.script(T=3, B=3, initial=True)
+    clean = ctx.run(STEP, script)
     _act(ctx, 3)
     ctx.subject.reset_memory()
-    size = float(differences(clean.outputs, ctx.probe.continue_acting(script).outputs).max())
+    size = float(differences(clean.outputs, ctx.continue_acting(script).outputs).max())
     tally.expect_unchanged(
         ACT, size, f"after reset_memory, outputs are {size:.2g} away from those of the initial state"
     )
 
 
-@CHECKS(
-    cost="Resetting one environment resets others too, or resets a copy and so nothing.",
-    fix="Write zeros into the rows of these slots: memory[:, slots] = 0, not memory[:, slots].zero_().",
-    look_at="reset_slots",
-)
+@CHECKS(look_at="reset_slots")
 def reset_slots_clears_only_those(ctx: Context, tally: Tally) -> None:
-    """reset_slots (reset_env_memory) clears the memory of the given slots, and of no others."""
+    """reset_slots (reset_env_memory) clears the memory of the given slots, and of no others.
+
+    Cost: Resetting one environment resets others too, or resets a copy and so nothing.
+    Fix: Write zeros into the rows of these slots: memory[:, slots] = 0, not memory[:, slots].zero_().
+    """
     _require_memory(ctx)
     for cleared, others in (([2], [0, 1, 3]), ([3, 0], [1, 2])):
         _act(ctx, 2, B=4)
@@ -184,6 +186,51 @@ def reset_slots_clears_only_those(ctx: Context, tally: Tally) -> None:
         now = ctx.subject.get_memory()
         size = float(state_differences(kept, now, ctx.subject.slot_axis)[:, others].max())
         tally.expect_unchanged(ACT, size, f"resetting slots {cleared} changed the memory of others by {size:.2g}")
-        initial = ctx.probe.select_slots(ctx.subject.initial_state(4), cleared)
-        left = _difference(ctx, initial, ctx.probe.select_slots(now, cleared))
+        initial = ctx.select_slots(ctx.subject.initial_state(4), cleared)
+        left = _difference(ctx, initial, ctx.select_slots(now, cleared))
         tally.expect_unchanged(ACT, left, f"after resetting slots {cleared}, {left:.2g} of their memory is left")
+
+
+@CHECKS(look_at="value_from_memory", quick=True)
+def value_call_does_not_write_memory(ctx: Context, tally: Tally) -> None:
+    """Computing a bootstrap value does not change the policy's memory.
+
+    Cost: Each bootstrap advances or clears the memory that acting continues from (rsl_rl shipped this).
+    Fix: Compute values from a copy of the state, and do not store the new state.
+    """
+    _require_memory(ctx)
+    ctx.run(ACT, ctx.script(T=3, B=3))
+    for resets in ({}, {1: [0]}):
+        kept = copy_state(ctx.subject.get_memory())
+        ctx.subject.value_from_memory(*act_inputs(ctx.script(T=1, B=3, resets=resets), 0))
+        tally.expect_unchanged(VALUE_FROM_MEMORY, *ctx.memory_change(kept, "computing a value"))
+
+
+@CHECKS(look_at="value_from_memory", quick=True)
+def value_call_equals_acting(ctx: Context, tally: Tally) -> None:
+    """A bootstrap value equals the value that acting returns for the same observation.
+
+    Cost: Advantages bootstrap from another value than the one that is learned: an error at the end of every rollout.
+    Fix: Compute bootstrap values with the code, the memory and the flags that acting uses.
+    """
+    for resets in ({}, {2: [0]}):
+        script = ctx.script(T=1, B=3, resets=resets)
+        for call, pair in ((VALUE, _value_and_step), (VALUE_FROM_MEMORY, _value_and_act)):
+            with suppress(NotOfferedError):
+                computed, acted = pair(ctx, script)
+                size = float(differences(stack_steps([computed]), stack_steps([acted]), ("value",)).max())
+                at = " where an episode starts" if resets else ""
+                tally.expect_unchanged(call, size, f"the value{at} is {size:.2g} away from the one of acting")
+    if not tally.measured:
+        raise NotOfferedError("it has no call that only computes values, or acting returns no value")
+
+
+def _value_and_step(ctx: Context, script: Script) -> tuple[Outputs, Outputs]:
+    obs, first = script.obs[0], script.first[0]
+    return ctx.subject.value(obs, script.copy().start, first), ctx.subject.step(obs, script.copy().start, first)[0]
+
+
+def _value_and_act(ctx: Context, script: Script) -> tuple[Outputs, Outputs]:
+    some = [2, 0]  # out of order, so that slot ids are not positions
+    ctx.subject.set_memory(script.start)
+    return ctx.subject.value_from_memory(*act_inputs(script, 0, some)), ctx.subject.act(*act_inputs(script, 0, some))

@@ -7,50 +7,49 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from holdfast.audit.checks.register import Register
 from holdfast.audit.compare import differences
 from holdfast.audit.context import Context
-from holdfast.audit.errors import UnusableError
-from holdfast.audit.findings import SAME, Tally
+from holdfast.audit.findings import SAME, Register, Tally
 from holdfast.audit.probe import Probe
 from holdfast.audit.retained import copy_tensors, weights_without_memory
 from holdfast.audit.script import ACT, AWKWARD_RESETS, STEP, Script, Trace
 from holdfast.audit.sensitivity import perturb, values_restored
+from holdfast.audit.subject import UnusableError
 
 CHECKS = Register()
 
 
-@CHECKS(
-    cost="The policy that learns is not the one that acted: statistics moved in between, so ratios are not 1.",
-    fix="Update running statistics between batches only, never in forward.",
-    quick=True,
-    root=2,
-)
+@CHECKS(quick=True, root=2)
 def calls_do_not_change_weights(ctx: Context, tally: Tally) -> None:
-    """No call changes weights or running statistics."""
+    """No call changes weights or running statistics.
+
+    Cost: The policy that learns is not the one that acted: statistics moved in between, so ratios are not 1.
+    Fix: Update running statistics between batches only, never in forward.
+    """
     module = ctx.require_module()
-    names = weights_without_memory(ctx.probe, module).keys()
-    for call in ctx.probe.calls:
-        script = ctx.probe.script(resets=AWKWARD_RESETS)
-        actions = ctx.probe.run(STEP, script).actions
+    names = weights_without_memory(ctx, module).keys()
+    for call in ctx.calls:
+        script = ctx.script(resets=AWKWARD_RESETS)
+        actions = ctx.run(STEP, script).actions
         kept = copy_tensors(module)
-        ctx.probe.run(call, script, actions)
+        ctx.run(call, script, actions)
         now = copy_tensors(module)
         changed = [name for name in names if name not in now or not torch.equal(now[name], kept[name])]
         tally.expect(call, not changed, f"the call changed {', '.join(changed[:3])}")
 
 
-@CHECKS(
-    cost="Updates reach only part of what acts or learns: the two drift apart with every update.",
-    fix="Compute from the weights in every call. Look for copies, caches, and compiled or scripted modules made only once.",
-    look_at="sequence",
-)
+@CHECKS(look_at="sequence")
 def updated_weights_are_used(ctx: Context, tally: Tally) -> None:
-    """After an update, every call uses the new weights, and all calls still agree."""
+    """After an update, every call uses the new weights, and all calls still agree.
+
+    Cost: Updates reach only part of what acts or learns: the two drift apart with every update.
+    Fix: Compute from the weights in every call. Look for copies, caches, and compiled or scripted modules made only
+    once.
+    """
     weights = ctx.trainable_weights()
-    script = ctx.probe.script(resets=AWKWARD_RESETS if ctx.learning_resets else {}, initial=True)
+    script = ctx.script(resets=AWKWARD_RESETS if ctx.learning_resets else {}, initial=True)
     before, after = _run_perturbed(ctx, script, ()), _run_perturbed(ctx, script, [*weights.values()])
-    for form in ctx.probe.forms:
+    for form in ctx.forms:
         size = _difference(ctx, before[form], after[form])
         tally.expect_change(form, size, f"new weights change no output ({size:.1e})")
         if _difference(ctx, before[STEP], before[form]) <= ctx.replay_limit(script, before[STEP].actions):
@@ -77,29 +76,29 @@ def _compare_dependence(
 def _run_perturbed(ctx: Context, script: Script, weights: Sequence[nn.Parameter]) -> dict[str, Trace]:
     """Run every form with these weights perturbed."""
     with values_restored(weights):
-        perturb(weights, ctx.probe.generator)
-        return {form: ctx.probe.run(form, script) for form in ctx.probe.forms}
+        perturb(weights, ctx.generator)
+        return {form: ctx.run(form, script) for form in ctx.forms}
 
 
 def _difference(ctx: Context, a: Trace, b: Trace) -> float:
     """Actions count too: other weights sample other actions from the same random numbers."""
-    return float(differences(a.outputs, b.outputs, actions_too=ctx.probe.draws_are_repeatable).max())
+    return float(differences(a.outputs, b.outputs, actions_too=ctx.draws_are_repeatable).max())
 
 
-@CHECKS(
-    cost="A checkpoint loads only with the number of environments it was trained with.",
-    fix="Keep memory out of buffers and parameters, or register it with persistent=False.",
-    look_at="rebuild",
-)
+@CHECKS(look_at="rebuild")
 def weights_load_with_other_slots(ctx: Context, tally: Tally) -> None:
-    """Weights saved after acting with some slots load into a policy that acts with more, and act the same."""
+    """Weights saved after acting with some slots load into a policy that acts with more, and act the same.
+
+    Cost: A checkpoint loads only with the number of environments it was trained with.
+    Fix: Keep memory out of buffers and parameters, or register it with persistent=False.
+    """
     module = ctx.require_module()
     other = ctx.subject.rebuild()
     if other.module is None:
         raise UnusableError("rebuild returned a subject without module.")
-    script = ctx.probe.script(T=2, B=5, initial=True)
-    if ACT in ctx.probe.forms:
-        ctx.probe.run(ACT, ctx.probe.script(T=2, B=3))
+    script = ctx.script(T=2, B=5, initial=True)
+    if ACT in ctx.forms:
+        ctx.run(ACT, ctx.script(T=2, B=3))
         other.set_memory(other.initial_state(5))
         other.act(script.obs[0], script.first[0], script.first[0], torch.arange(5))
     saved = {name: x.clone() for name, x in module.state_dict().items()}
@@ -109,7 +108,7 @@ def weights_load_with_other_slots(ctx: Context, tally: Tally) -> None:
         reason = str(error).strip().splitlines()[-1].strip()[:160]
         tally.expect(STEP, False, f"weights saved with 3 slots do not load with 5: {reason}")
         return
-    mine = ctx.probe.run(STEP, script)
-    theirs = Probe(other, ctx.probe.seed).run(STEP, script)
+    mine = ctx.run(STEP, script)
+    theirs = Probe(other, ctx.seed).run(STEP, script)
     size = float(differences(mine.outputs, theirs.outputs).max())
     tally.expect_unchanged(STEP, size, f"after loading, outputs are {size:.2g} away from those of the saved policy")
