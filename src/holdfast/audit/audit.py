@@ -6,7 +6,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -15,15 +15,13 @@ import torch
 from holdfast.audit.checks import CHECKS
 from holdfast.audit.context import Context
 from holdfast.audit.dependence import DependencyMap
-from holdfast.audit.findings import Check, Finding, Outcome, Tally, Verdict, judge
+from holdfast.audit.findings import Check, Finding, Tally, Verdict, judge
 from holdfast.audit.known_bugs import KnownBug, matching_bugs
 from holdfast.audit.script import CALLS, SEQUENCE
 from holdfast.audit.sensitivity import raise_sensitivity, restored_afterwards
 from holdfast.audit.subject import DEVIATIONS, NotOfferedError, Subject, UnusableError, raised_by_auditor
 from holdfast.config.nearest import did_you_mean
 from holdfast.errors import HoldfastError, SettingsError, first_line, place_of
-
-RAISED = {"": 1.0}  # failed as a whole, not in one of the calls
 
 
 @dataclass(frozen=True)
@@ -164,27 +162,27 @@ def run_check(check: Check, context: Context) -> Finding:
     try:
         with torch.no_grad():  # a check that needs gradients enables them
             check.run(context, tally)
-        outcome = judge(check, tally, context.excuses(check))
+        finding = judge(check, tally, context.excuses(check))
     except NotOfferedError as reason:
-        outcome = Outcome(Verdict.NOT_RUN, str(reason))
+        finding = Finding(check, Verdict.NOT_RUN, str(reason))
         if tally.violations:
-            outcome = judge(check, tally, context.excuses(check))
-    except UnusableError as error:
-        outcome = Outcome(Verdict.FAIL, str(error), failed_shares=RAISED)
+            finding = judge(check, tally, context.excuses(check))
     except (Exception, SystemExit) as error:
-        if raised_by_auditor(error):
+        if isinstance(error, UnusableError):
+            evidence = str(error)
+        elif raised_by_auditor(error):
             place = traceback.extract_tb(error.__traceback__)[-1]
             raise UnusableError(
                 f"bug in the auditor, not in the policy: {check.name} raised {type(error).__name__}: {first_line(error)} "
                 f"({Path(place.filename).name}:{place.lineno}). Please report it."
             ) from error
-        evidence = f"it raised {type(error).__name__}: {first_line(error)}{place_of(error)}"
-        outcome = Outcome(Verdict.FAIL, evidence, failed_shares=RAISED)
+        else:
+            evidence = f"it raised {type(error).__name__}: {first_line(error)}{place_of(error)}"
+        finding = Finding(check, Verdict.FAIL, evidence, failed_shares={"": 1.0})  # as a whole, not in one of the calls
     # Point at the call that failed, if the check is about calls at all.
-    method = outcome.call if outcome.call in CALLS and check.look_at in CALLS else check.look_at
-    where = context.subject.where(method) if outcome.verdict == Verdict.FAIL else ""
-    seconds = time.perf_counter() - began
-    return Finding(check, outcome.verdict, outcome.evidence, where, seconds, outcome.failed_shares)
+    method = finding.call if finding.call in CALLS and check.look_at in CALLS else check.look_at
+    where = context.subject.where(method) if finding.verdict == Verdict.FAIL else ""
+    return replace(finding, where=where, seconds=time.perf_counter() - began)
 
 
 def _prepare(subject: Subject, seed: int, declared: frozenset[str]) -> tuple[Context, str]:

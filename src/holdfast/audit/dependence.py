@@ -31,21 +31,22 @@ class DependencyMap:
     size: Tensor
 
     @property
+    def not_earlier(self) -> Tensor:
+        """[1 + T, B, T, B] bool: the output is not earlier than the source."""
+        T = len(self.first)
+        return (torch.arange(T + 1)[:, None] <= torch.arange(T) + 1)[:, None, :, None].expand_as(self.size)
+
+    @property
     def allowed(self) -> Tensor:
-        """[1 + T, B, T, B] bool: the same slot, the same episode, and the output is not earlier than the source."""
-        T, B = self.first.shape
+        """The same slot, the same episode, and the output is not earlier than the source."""
         episode = self.first.long().cumsum(0)
-        source = torch.cat([torch.zeros(1, B, dtype=torch.long), episode])
-        same_episode = source[:, :, None, None] == episode[None, None]
-        not_earlier = torch.arange(T)[None, :] >= (torch.arange(T + 1) - 1)[:, None]
-        return same_episode & self.same_slot & not_earlier[:, None, :, None]
+        source = torch.cat([torch.zeros_like(episode[:1]), episode])
+        return (source[:, :, None, None] == episode) & self.same_slot & self.not_earlier
 
     @property
     def across_reset(self) -> Tensor:
         """The same slot, a later output, and an episode started in between."""
-        T, B = self.first.shape
-        not_earlier = torch.arange(T + 1)[:, None] <= torch.arange(T)[None, :]
-        return self.same_slot & ~self.allowed & not_earlier[:, None, :, None].expand(T + 1, B, T, B)
+        return self.same_slot & ~self.allowed & self.not_earlier
 
     @property
     def from_start_state(self) -> Tensor:
@@ -72,8 +73,7 @@ class DependencyMap:
 
     @property
     def same_slot(self) -> Tensor:
-        T, B = self.first.shape
-        return torch.eye(B, dtype=torch.bool)[None, :, None, :].expand(T + 1, B, T, B)
+        return torch.eye(self.first.shape[1], dtype=torch.bool)[:, None].expand_as(self.size)
 
     @property
     def measured(self) -> Tensor:

@@ -102,9 +102,10 @@ class Finding:
     check: Check
     verdict: Verdict
     evidence: str
+    call: str = ""  # the one that the evidence is from
+    failed_shares: Mapping[str, float] = field(default_factory=dict)  # by call: the share of measurements that failed
     where: str = ""
     seconds: float = 0.0
-    failed_shares: Mapping[str, float] = field(default_factory=dict)  # by call: the share of measurements that failed
 
     def to_json(self) -> dict[str, str | float]:
         return {
@@ -119,30 +120,20 @@ class Finding:
         }
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The verdict on a tally. call: the one that the evidence is from."""
-
-    verdict: Verdict
-    evidence: str
-    call: str = ""
-    failed_shares: Mapping[str, float] = field(default_factory=dict)
-
-
-def judge(check: Check, tally: Tally, declared: frozenset[str]) -> Outcome:
+def judge(check: Check, tally: Tally, declared: frozenset[str]) -> Finding:
     """Turn the measurements of a check into a verdict."""
     if not tally.measured:
-        return Outcome(Verdict.NOT_RUN, "there was nothing to measure")
+        return Finding(check, Verdict.NOT_RUN, "there was nothing to measure")
     if not tally.violations:
-        return Outcome(Verdict.PASS, tally.summary())
+        return Finding(check, Verdict.PASS, tally.summary())
     excuses = declared.intersection(check.excused_by)
     unexcused = [entry for entry in tally.violations if not any(excuses_call(name, entry[0]) for name in excuses)]
     call, _, message = max(unexcused or tally.violations, key=lambda entry: entry[1])
     if not unexcused:
-        return Outcome(Verdict.DECLARED, message, call)
+        return Finding(check, Verdict.DECLARED, message, call)
     more = len(unexcused) - 1
     shares = {call: n / tally.measured[call] for call, n in Counter(call for call, _, _ in unexcused).items()}
-    return Outcome(Verdict.FAIL, message + (f" (and {more} more)" if more else ""), call, shares)
+    return Finding(check, Verdict.FAIL, message + (f" (and {more} more)" if more else ""), call, shares)
 
 
 def excuses_call(deviation: str, call: str) -> bool:

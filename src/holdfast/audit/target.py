@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -135,15 +135,13 @@ def _may_be_subject(value: Any, module: ModuleType) -> bool:
         return True
     if getattr(value, "__module__", "") != module.__name__:
         return False
-    if isinstance(value, type) and issubclass(value, Policy):
+    if isinstance(value, type):
+        return issubclass(value, Policy) or (issubclass(value, Subject) and _takes_no_arguments(value))
+    return isinstance(value, FunctionType) and _takes_no_arguments(value)
+
+
+def _takes_no_arguments(code: Callable[..., Any]) -> bool:
+    with suppress(TypeError):
+        inspect.signature(code).bind()
         return True
-    makes_one = isinstance(value, FunctionType) or (isinstance(value, type) and issubclass(value, Subject))
-    return makes_one and not _needs_arguments(value)
-
-
-def _needs_arguments(code: Callable[..., Any]) -> bool:
-    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return any(
-        parameter.default is inspect.Parameter.empty and parameter.kind not in optional
-        for parameter in inspect.signature(code).parameters.values()
-    )
+    return False
