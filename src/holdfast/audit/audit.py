@@ -161,6 +161,8 @@ def run_check(check: Check, context: Context) -> Finding:
     tally = Tally()
     try:
         with torch.no_grad():  # a check that needs gradients enables them
+            for need in check.needs:
+                context.require(need)
             check.run(context, tally)
         finding = judge(check, tally, context.excuses(check))
     except NotOfferedError as reason:

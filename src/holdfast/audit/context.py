@@ -29,10 +29,6 @@ class Context(Probe):
         self.declared = declared
         self.maps: dict[tuple[str, str], DependencyMap] = {}  # by (changes or gradients, form)
 
-    def require_state(self) -> None:
-        if not self.subject.initial_state(1):
-            raise NotOfferedError("it has no state")
-
     def require_module(self) -> nn.Module:
         if self.subject.module is None:
             raise NotOfferedError("no `module` is set, so its weights are unknown")
@@ -190,7 +186,7 @@ class Context(Probe):
 
     def rounding_growth(self, script: Script) -> float:
         """Return how far a change of the size of rounding at step 5 moves later outputs of an episode without resets."""
-        script = script.with_first(torch.zeros_like(script.first))
+        script = replace(script, first=torch.zeros_like(script.first))
         head, tail = (
             replace(script, obs=script.obs[part], first=script.first[part]) for part in (slice(5), slice(5, None))
         )

@@ -38,6 +38,7 @@ class Check:
     fix: str
     look_at: str  # the subject's method whose code is concerned
     run: Run
+    needs: tuple[str, ...] = ()  # the state or the forms without which it cannot run
     excused_by: tuple[str, ...] = ()  # deviations that, declared, explain a failure
     quick: bool = False  # also part of the short audit before training
     root: int = 0  # how many other checks a failure here tends to fail too; higher is reported first

@@ -13,6 +13,7 @@ from holdfast.audit.script import (
     ACT,
     SCORE,
     SEQUENCE,
+    STATE,
     STEP,
     VALUE,
     VALUE_FROM_MEMORY,
@@ -141,10 +142,13 @@ class Probe:
             calls.append(call)
         return calls
 
-    def require(self, form: str) -> None:
-        """Raise the subject's own NotOfferedError if it does not have this form."""
-        if form not in self.forms:
-            self.run(form, self.script(initial=True))
+    def require(self, need: str) -> None:
+        """Raise NotOfferedError if the subject does not have this form, or has no state."""
+        if need == STATE:
+            if not self.subject.initial_state(1):
+                raise NotOfferedError("it has no state")
+        elif need not in self.forms:
+            self.run(need, self.script(initial=True))
 
     @cached_property
     @torch.no_grad()

@@ -12,6 +12,7 @@ from holdfast.audit.subject import ACTIONS, Outputs, State, copy_state
 # The ways to run a script, each named after the method of `Subject` that it calls.
 STEP, SEQUENCE, ACT = "step", "sequence", "act"
 SCORE, VALUE, VALUE_FROM_MEMORY = "score", "value", "value_from_memory"
+STATE = "state"  # what a check may need besides calls
 CALLS = (STEP, SEQUENCE, ACT, SCORE, VALUE, VALUE_FROM_MEMORY)
 T, B = 6, 4
 LONG = 70  # steps: more than the usual chunk or window of 8, 16, 32 or 64
@@ -34,9 +35,6 @@ class Script:
         changed = self.obs.clone()
         changed[t, b] = obs
         return replace(self, obs=changed)
-
-    def with_first(self, first: Tensor) -> Script:
-        return replace(self, first=first)
 
     def with_start_leaf(self, i: int, leaf: Tensor) -> Script:
         """Replace tensor i of the start state."""

@@ -11,7 +11,7 @@ from holdfast.audit.compare import differences
 from holdfast.audit.context import Context
 from holdfast.audit.findings import Register, Tally
 from holdfast.audit.retained import retained_tensors
-from holdfast.audit.script import ACT, AWKWARD_RESETS, SCORE, SEQUENCE, STEP, Script, Trace
+from holdfast.audit.script import ACT, AWKWARD_RESETS, SCORE, SEQUENCE, STATE, STEP, Script, Trace
 from holdfast.audit.sensitivity import modes_restored
 from holdfast.audit.subject import NotOfferedError, Outputs, copy_state
 
@@ -20,7 +20,6 @@ CHECKS = Register()
 
 def _act_and_score(ctx: Context) -> tuple[Trace, Trace, float]:
     """Act from the initial state with resets inside, score the same as learning does; and the allowed difference."""
-    ctx.require(SEQUENCE)
     script = ctx.script(resets=AWKWARD_RESETS if ctx.learning_resets else {}, initial=True)
     acted = ctx.run(ACT if ACT in ctx.forms else STEP, script)
     with torch.enable_grad():  # the kernels of learning, not of acting
@@ -36,7 +35,7 @@ def _expect_parity(ctx: Context, tally: Tally, name: str) -> None:
     tally.expect_unchanged(SEQUENCE, size, f"{name} is {size:.2g} away from the one stored while acting", limit)
 
 
-@CHECKS(look_at="sequence", quick=True)
+@CHECKS(needs=(SEQUENCE,), look_at="sequence", quick=True)
 def log_probs_replay(ctx: Context, tally: Tally) -> None:
     """Before any update, learning computes the log-probs that acting stored.
 
@@ -46,7 +45,7 @@ def log_probs_replay(ctx: Context, tally: Tally) -> None:
     _expect_parity(ctx, tally, "log_prob")
 
 
-@CHECKS(look_at="sequence", quick=True)
+@CHECKS(needs=(SEQUENCE,), look_at="sequence", quick=True)
 def values_replay(ctx: Context, tally: Tally) -> None:
     """Before any update, learning computes the values that acting stored.
 
@@ -56,7 +55,7 @@ def values_replay(ctx: Context, tally: Tally) -> None:
     _expect_parity(ctx, tally, "value")
 
 
-@CHECKS(look_at="sequence")
+@CHECKS(needs=(SEQUENCE,), look_at="sequence")
 def entropy_matches_policy(ctx: Context, tally: Tally) -> None:
     """The entropy in learning equals that of acting, and that of the log-probs.
 
@@ -104,16 +103,13 @@ def inputs_are_not_modified(ctx: Context, tally: Tally) -> None:
     tally.expect(STEP, same, "a step changed the state that the previous step had returned")
 
 
-@CHECKS(look_at="sequence", quick=True)
+@CHECKS(needs=(STATE, ACT, SEQUENCE), look_at="sequence", quick=True)
 def learning_does_not_write_memory(ctx: Context, tally: Tally) -> None:
     """Scoring sequences does not change the policy's memory.
 
     Cost: Each update changes the memory that acting continues from: agents lose track after every batch.
     Fix: Score from the state that is passed in; write memory only when acting.
     """
-    ctx.require_state()
-    ctx.require(ACT)
-    ctx.require(SEQUENCE)
     ctx.run(ACT, ctx.script(T=3))
     kept = copy_state(ctx.subject.get_memory())
     script = ctx.script(resets=AWKWARD_RESETS)

@@ -10,7 +10,7 @@ from torch import Tensor
 from holdfast.audit.compare import differences
 from holdfast.audit.context import Context
 from holdfast.audit.findings import Register, Tally
-from holdfast.audit.script import ACT, AWKWARD_RESETS, MANY, SCORE, STEP, T
+from holdfast.audit.script import ACT, AWKWARD_RESETS, MANY, SCORE, STATE, STEP, T
 from holdfast.audit.subject import ACROSS_EPISODES, NotOfferedError, PolicyRaisedError, UnusableError, raised_by_auditor
 
 CHECKS = Register()
@@ -26,14 +26,13 @@ def _across_reset(ctx: Context, form: str, slot: int, steps: range) -> Tensor:
     return only
 
 
-@CHECKS(excused_by=ACROSS_EPISODES, quick=True)
+@CHECKS(needs=(STATE,), excused_by=ACROSS_EPISODES, quick=True)
 def reset_at_first_step(ctx: Context, tally: Tally) -> None:
     """A first flag on the first step of a call clears the start state.
 
     Cost: Memory leaks from one episode into the next: the policy acts on the wrong past, and returns stay near chance.
     Fix: Before the first step of every call too, zero the state of the slots whose first flag is set.
     """
-    ctx.require_state()
     for form in ctx.forms:
         cells = _across_reset(ctx, form, 2, range(5))
         cells[1:] = False
@@ -73,14 +72,13 @@ def reset_on_consecutive_steps(ctx: Context, tally: Tally) -> None:
         ctx.expect_no_influence(tally, form, _across_reset(ctx, form, 3, range(2, 6)))
 
 
-@CHECKS(excused_by=ACROSS_EPISODES)
+@CHECKS(needs=(STATE,), excused_by=ACROSS_EPISODES)
 def reset_clears_whole_state(ctx: Context, tally: Tally) -> None:
     """A reset clears every tensor of the state, in every layer.
 
     Cost: Part of the memory survives the end of an episode and leaks into the next.
     Fix: Clear every tensor of the state (an LSTM has two: h and c), in every layer.
     """
-    ctx.require_state()
     for form in ctx.forms:
         script = ctx.script(T=3, resets={0: [0]})
         usual = ctx.run(form, script)
@@ -115,7 +113,7 @@ def integer_flags(ctx: Context, tally: Tally) -> None:
         for dtype in (torch.int64, torch.uint8, torch.float32):
             kind = str(dtype)[6:]
             try:
-                outputs = ctx.run(form, script.with_first(script.first.to(dtype)), usual.actions).outputs
+                outputs = ctx.run(form, replace(script, first=script.first.to(dtype)), usual.actions).outputs
             except Exception as error:
                 if isinstance(error, UnusableError) and not isinstance(error, PolicyRaisedError):
                     tally.expect(form, False, f"with {kind} flags, {error}")
@@ -131,14 +129,13 @@ def integer_flags(ctx: Context, tally: Tally) -> None:
         raise NotOfferedError(f"it refuses flags that are not boolean ({tally.remark})")
 
 
-@CHECKS(excused_by=ACROSS_EPISODES)
+@CHECKS(needs=(STATE,), excused_by=ACROSS_EPISODES)
 def reset_with_one_slot(ctx: Context, tally: Tally) -> None:
     """Resets work with a single slot.
 
     Cost: Evaluation in a single environment never resets, or crashes, although training with many was fine.
     Fix: Look for squeeze() without an axis, and for conditions on first.any() or len(first).
     """
-    ctx.require_state()
     for form in ctx.forms:
         for at in (0, 2):
             script = ctx.script(T=4, B=1, resets={0: [at]})
@@ -147,14 +144,13 @@ def reset_with_one_slot(ctx: Context, tally: Tally) -> None:
             tally.expect_unchanged(form, size, message)
 
 
-@CHECKS(excused_by=ACROSS_EPISODES)
+@CHECKS(needs=(STATE,), excused_by=ACROSS_EPISODES)
 def reset_equals_initial_state(ctx: Context, tally: Tally) -> None:
     """A reset gives the same outputs as starting from the initial state.
 
     Cost: Every episode but the first begins from another state than evaluation and learning assume.
     Fix: Reset to initial_state, also if that is learned or not zero.
     """
-    ctx.require_state()
     for form in ctx.forms:
         script = ctx.script(T=3, B=MANY, resets={b: [0] for b in range(MANY)})
         fresh = replace(script, start=ctx.subject.initial_state(MANY), first=torch.zeros_like(script.first))
@@ -171,15 +167,13 @@ def reset_only_ended_slots(ctx: Context, tally: Tally) -> None:
     """
     for form in ctx.forms:
         script = ctx.script(resets={1: [2], 2: [0, 4]})
-        apart = ctx.compare(form, script, script.with_first(torch.zeros_like(script.first)))
+        apart = ctx.compare(form, script, replace(script, first=torch.zeros_like(script.first)))
         size = float(apart[:, [0, 3]].max())
         tally.expect_unchanged(form, size, f"a slot without a reset moved by {size:.2g} when other slots were reset")
 
 
 def _reset_after(ctx: Context, tally: Tally, kind: str) -> None:
     """Expect a reset, in act and score, after an episode that ended in this way."""
-    ctx.require_state()
-    ctx.require(ACT)
     script = replace(ctx.script(T=4, B=3, resets={1: [2]}), ended_by=kind)
     other = replace(script, start=ctx.random_state(3))
     actions = ctx.run(STEP, script).actions
@@ -194,7 +188,7 @@ def _reset_after(ctx: Context, tally: Tally, kind: str) -> None:
         tally.expect_unchanged(call, size, message)
 
 
-@CHECKS(look_at="act", excused_by=ACROSS_EPISODES, quick=True)
+@CHECKS(needs=(STATE, ACT), look_at="act", excused_by=ACROSS_EPISODES, quick=True)
 def reset_on_terminated(ctx: Context, tally: Tally) -> None:
     """Memory is reset after an episode that was terminated.
 
@@ -204,7 +198,7 @@ def reset_on_terminated(ctx: Context, tally: Tally) -> None:
     _reset_after(ctx, tally, "terminated")
 
 
-@CHECKS(look_at="act", excused_by=ACROSS_EPISODES, quick=True)
+@CHECKS(needs=(STATE, ACT), look_at="act", excused_by=ACROSS_EPISODES, quick=True)
 def reset_on_truncated(ctx: Context, tally: Tally) -> None:
     """Memory is reset after an episode that was truncated.
 
@@ -214,7 +208,7 @@ def reset_on_truncated(ctx: Context, tally: Tally) -> None:
     _reset_after(ctx, tally, "truncated")
 
 
-@CHECKS(look_at="act")
+@CHECKS(needs=(ACT,), look_at="act")
 def terminated_equals_truncated(ctx: Context, tally: Tally) -> None:
     """A reset is the same after terminated, truncated, or both at once.
 
@@ -222,7 +216,6 @@ def terminated_equals_truncated(ctx: Context, tally: Tally) -> None:
     Fix: Use one flag per slot, terminated | truncated. Both may be set at once, so do not use ^ or compare a sum with
     1.
     """
-    ctx.require(ACT)
     script = ctx.script(resets=AWKWARD_RESETS)
     actions = ctx.run(STEP, script).actions
     for call in (ACT, SCORE):

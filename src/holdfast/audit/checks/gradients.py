@@ -13,7 +13,7 @@ from holdfast.audit.context import Context
 from holdfast.audit.dependence import random_projection
 from holdfast.audit.findings import SAME, Register, Tally
 from holdfast.audit.probe import Probe
-from holdfast.audit.script import AWKWARD_RESETS, CHAOTIC, LONG, MANY, SEQUENCE, STEP, Script
+from holdfast.audit.script import AWKWARD_RESETS, CHAOTIC, LONG, MANY, SEQUENCE, STATE, STEP, Script
 from holdfast.audit.sensitivity import perturb, redraw_weights, values_restored
 from holdfast.audit.subject import ACROSS_EPISODES, NotOfferedError, Outputs
 
@@ -37,7 +37,7 @@ def gradients_stop_at_reset(ctx: Context, tally: Tally) -> None:
         ctx.expect_no_gradient(tally, form, ctx.gradients(form).across_reset)
 
 
-@CHECKS(look_at="sequence", excused_by=("memoryless", "truncated_gradients"), quick=True)
+@CHECKS(needs=(STATE,), look_at="sequence", excused_by=("memoryless", "truncated_gradients"), quick=True)
 def gradients_flow_through_time(ctx: Context, tally: Tally) -> None:
     """Outputs have a gradient by whatever earlier state and observations they depend on.
 
@@ -45,7 +45,6 @@ def gradients_flow_through_time(ctx: Context, tally: Tally) -> None:
     Fix: Detach the state between calls only, never between the steps of a sequence. List state tensors that only select
     (masks) in no_gradient.
     """
-    ctx.require_state()
     form = SEQUENCE if SEQUENCE in ctx.forms else STEP  # act may detach between steps
     numbers, sizes, gradients = ctx.start_state_influence(form, REACH)
     if not (sizes > SAME).any():
@@ -93,7 +92,7 @@ def _any_later_gradient(ctx: Context, form: str) -> bool:
     return False
 
 
-@CHECKS(look_at="sequence", excused_by=("truncated_gradients",))
+@CHECKS(needs=(STATE, SEQUENCE), look_at="sequence", excused_by=("truncated_gradients",))
 def sequence_gradients_equal_steps(ctx: Context, tally: Tally) -> None:
     """Gradients through a sequence equal those through the same single steps.
 
@@ -101,8 +100,6 @@ def sequence_gradients_equal_steps(ctx: Context, tally: Tally) -> None:
     Fix: Look for detach() in sequence that step does not have: on some steps, some units, or first observations. If
     gradients are cut on purpose: --declare truncated_gradients.
     """
-    ctx.require_state()
-    ctx.require(SEQUENCE)
     if STEP not in ctx.forms_with_gradients():
         raise NotOfferedError("step records no gradients")
     through_time = ctx.gradients(STEP).from_start_state
@@ -166,7 +163,7 @@ def _gradient_differences(ctx: Context, script: Script) -> dict[str, float]:
     }
 
 
-@CHECKS(look_at="sequence", quick=True)
+@CHECKS(needs=(SEQUENCE,), look_at="sequence", quick=True)
 def learning_has_gradients(ctx: Context, tally: Tally) -> None:
     """Log-probs, values and entropy have gradients, and the policy has one by every weight it depends on.
 
@@ -174,7 +171,6 @@ def learning_has_gradients(ctx: Context, tally: Tally) -> None:
     Fix: Look for detach(), .data, .item() and torch.no_grad() between the weights and log-probs, values and entropies.
     Freeze weights that should not learn with requires_grad_(False).
     """
-    ctx.require(SEQUENCE)
     script, other = (ctx.script(resets=AWKWARD_RESETS) for _ in range(2))
     actions = ctx.run(STEP, script).actions
     with torch.enable_grad():

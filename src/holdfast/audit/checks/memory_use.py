@@ -9,7 +9,7 @@ import torch
 from holdfast.audit.compare import differences, policy_outputs
 from holdfast.audit.context import Context
 from holdfast.audit.findings import MOVED, Register, Tally
-from holdfast.audit.script import MANY, Script
+from holdfast.audit.script import MANY, STATE, Script
 from holdfast.audit.subject import ACTIONS
 
 CHECKS = Register()
@@ -71,20 +71,19 @@ def first_observations_are_remembered(ctx: Context, tally: Tally) -> None:
         tally.expect_change(form, size, message)
 
 
-@CHECKS(look_at="sequence", excused_by=("zero_start_states", "memoryless"), quick=True)
+@CHECKS(needs=(STATE,), look_at="sequence", excused_by=("zero_start_states", "memoryless"), quick=True)
 def start_state_is_used(ctx: Context, tally: Tally) -> None:
     """Outputs depend on the start state.
 
     Cost: Learning starts every segment without memory: what is longer ago than a horizon is never learned.
     Fix: Store the state that each segment began with, and start learning from it.
     """
-    ctx.require_state()
     for form in ctx.forms:
         size = _effect_of_state(ctx, form)
         tally.expect_change(form, size, f"the start state changes no output (largest change {size:.1e})")
 
 
-@CHECKS(excused_by=("zero_start_states", "memoryless"))
+@CHECKS(needs=(STATE,), excused_by=("zero_start_states", "memoryless"))
 def every_state_tensor_is_used(ctx: Context, tally: Tally) -> None:
     """Outputs depend on each tensor of the start state.
 
@@ -92,7 +91,6 @@ def every_state_tensor_is_used(ctx: Context, tally: Tally) -> None:
     Fix: Look for a state tensor that is overwritten, zeroed or recomputed at every step. Remove tensors that are not
     memory from the state; list those that only select or count in no_gradient.
     """
-    ctx.require_state()
     for form in ctx.forms:
         for i, leaf in enumerate(ctx.subject.initial_state(1)):
             if ctx.is_continuous(i, leaf):  # a counter or a mask may matter only later

@@ -7,7 +7,7 @@ from dataclasses import replace
 from holdfast.audit.compare import differences, state_differences
 from holdfast.audit.context import Context
 from holdfast.audit.findings import SAME, Register, Tally
-from holdfast.audit.script import ACT, AWKWARD_RESETS, CHAOTIC, LONG, SCORE, SEQUENCE, STEP, Script
+from holdfast.audit.script import ACT, AWKWARD_RESETS, CHAOTIC, LONG, SCORE, SEQUENCE, STATE, STEP, Script
 from holdfast.audit.subject import NotOfferedError
 
 CHECKS = Register()
@@ -28,25 +28,23 @@ def outputs_are_causal(ctx: Context, tally: Tally) -> None:
         ctx.expect_no_influence(tally, form, found.same_slot & ~found.not_earlier)
 
 
-@CHECKS(look_at="sequence", quick=True, root=1)
+@CHECKS(needs=(SEQUENCE,), look_at="sequence", quick=True, root=1)
 def steps_equal_sequence(ctx: Context, tally: Tally) -> None:
     """T calls of one step equal one call of T steps, within an episode.
 
     Cost: Learning scores a different policy than the one that acted: ratios are not 1, and clipping hides it.
     Fix: Run the same code for one step and for many. Look for (T, B) mixed up in a reshape.
     """
-    ctx.require(SEQUENCE)
     _compare_all_sizes(ctx, tally, resets={})
 
 
-@CHECKS(look_at="sequence", excused_by=("learning_without_resets",), quick=True)
+@CHECKS(needs=(SEQUENCE,), look_at="sequence", excused_by=("learning_without_resets",), quick=True)
 def steps_equal_sequence_across_resets(ctx: Context, tally: Tally) -> None:
     """T calls of one step equal one call of T steps, with episode ends inside.
 
     Cost: Every segment that contains an episode end is learned with another memory than it was acted with.
     Fix: Reset inside sequences at exactly the steps where acting resets.
     """
-    ctx.require(SEQUENCE)
     _compare_all_sizes(ctx, tally, resets=AWKWARD_RESETS)
 
 
@@ -73,14 +71,13 @@ def _compare(ctx: Context, tally: Tally, script: Script, rounding: float) -> Non
     tally.expect_unchanged(SEQUENCE, size, message, ctx.replay_limit(script, stepped.actions) + rounding)
 
 
-@CHECKS(look_at="score")
+@CHECKS(needs=(SEQUENCE,), look_at="score")
 def score_equals_sequence(ctx: Context, tally: Tally) -> None:
     """Scoring with terminated and truncated flags gives the outputs and gradients of a sequence.
 
     Cost: Learning uses other numbers or gradients than the ones that most checks measure.
     Fix: Let score and sequence run the same code, from the same start state, with gradients.
     """
-    ctx.require(SEQUENCE)
     script = ctx.script(resets=AWKWARD_RESETS)
     actions = ctx.run(STEP, script).actions
     whole, gradients = ctx.run(SEQUENCE, script, actions), ctx.gradients_by_start(SEQUENCE, script, actions)
@@ -97,15 +94,13 @@ def score_equals_sequence(ctx: Context, tally: Tally) -> None:
             tally.expect_unchanged(SCORE, size, message, limit=1e-3)  # long sums, rounded in another order
 
 
-@CHECKS(look_at="sequence")
+@CHECKS(needs=(STATE, SEQUENCE), look_at="sequence")
 def final_state_is_correct(ctx: Context, tally: Tally) -> None:
     """The state after a sequence is the state after the same single steps.
 
     Cost: What continues from a sequence starts from a wrong memory: burn-in, refreshed states, evaluation.
     Fix: Return the state after the last real step of every slot: look at padding, packing and blank steps.
     """
-    ctx.require_state()
-    ctx.require(SEQUENCE)
     for resets in ({}, {1: [3], 2: [0, 5], 3: [5]}) if ctx.learning_resets else ({},):
         script = ctx.script(resets=resets, initial=True)
         stepped = ctx.run(STEP, script)
@@ -117,15 +112,13 @@ def final_state_is_correct(ctx: Context, tally: Tally) -> None:
         tally.expect_unchanged(SEQUENCE, size, message, limit=10 * SAME)
 
 
-@CHECKS(look_at="sequence", excused_by=("zero_start_states",), quick=True)
+@CHECKS(needs=(STATE, SEQUENCE), look_at="sequence", excused_by=("zero_start_states",), quick=True)
 def replay_from_stored_state(ctx: Context, tally: Tally) -> None:
     """Learning from the memory recorded before a segment gives the outputs of acting on it.
 
     Cost: Segments are learned with another memory than they were acted with: a step too late or early, or misplaced.
     Fix: Record the state before the first step of a segment, and pass every tensor of it to learning in the same order.
     """
-    ctx.require_state()
-    ctx.require(SEQUENCE)
     for T, B in ((4, 4), (1, 3), (2, 5), (3, 3)):
         before = ctx.script(T=3, B=B)
         after = ctx.script(T=T, B=B, resets={1: [2]} if T > 2 else {})

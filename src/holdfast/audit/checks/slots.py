@@ -8,7 +8,7 @@ from holdfast.audit.compare import differences, stack_steps
 from holdfast.audit.context import Context
 from holdfast.audit.findings import Register, Tally
 from holdfast.audit.probe import seed_draws
-from holdfast.audit.script import ACT, MANY, act_inputs
+from holdfast.audit.script import ACT, MANY, STATE, act_inputs
 from holdfast.audit.subject import NotOfferedError
 
 CHECKS = Register()
@@ -62,7 +62,7 @@ def batch_independent(ctx: Context, tally: Tally) -> None:
             tally.expect_unchanged(form, size, message)
 
 
-@CHECKS(look_at="sequence", excused_by=("zero_start_states", "memoryless"))
+@CHECKS(needs=(STATE,), look_at="sequence", excused_by=("zero_start_states", "memoryless"))
 def layers_are_not_mixed(ctx: Context, tally: Tally) -> None:
     """Each layer's start state is used, and only by its own slot.
 
@@ -70,7 +70,6 @@ def layers_are_not_mixed(ctx: Context, tally: Tally) -> None:
     Fix: State is [layers, slots, hidden]: use transpose to get there, not reshape or view. If axis 0 is not layers, set
     layered = False on the subject.
     """
-    ctx.require_state()
     leaf = ctx.subject.initial_state(1)[0]
     if not ctx.has_layers(leaf):
         raise NotOfferedError("its state is not [layers, slots, hidden]")
@@ -95,7 +94,7 @@ def layers_are_not_mixed(ctx: Context, tally: Tally) -> None:
             )
 
 
-@CHECKS(look_at="act")
+@CHECKS(needs=(ACT,), look_at="act")
 def slots_in_any_order(ctx: Context, tally: Tally) -> None:
     """Acting with any subset of slots, in any order, continues from the memory of exactly those slots.
 
@@ -106,7 +105,7 @@ def slots_in_any_order(ctx: Context, tally: Tally) -> None:
     _expect_own_memory(ctx, tally, calls, resets={0: [1], 3: [2, 4], MANY - 1: [5]})
 
 
-@CHECKS(look_at="act")
+@CHECKS(needs=(ACT,), look_at="act")
 def slots_in_other_batches(ctx: Context, tally: Tally) -> None:
     """Slots that acted in one batch continue from their memory when they are batched differently.
 
@@ -121,7 +120,6 @@ def _expect_own_memory(ctx: Context, tally: Tally, calls: list[list[int]], reset
 
     Episodes end where a slot's id is not its position in the batch, so that mixing up the two shows.
     """
-    ctx.require(ACT)
     script = ctx.script(T=len(calls), B=len(calls[0]), resets=resets)
     ctx.subject.set_memory(script.copy().start)
     state = script.start

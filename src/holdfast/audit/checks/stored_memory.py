@@ -13,15 +13,10 @@ from holdfast.audit.compare import differences, stack_steps, state_differences
 from holdfast.audit.context import Context
 from holdfast.audit.findings import Register, Tally
 from holdfast.audit.retained import retained_size, retained_tensors
-from holdfast.audit.script import ACT, STEP, VALUE, VALUE_FROM_MEMORY, Script, act_inputs
+from holdfast.audit.script import ACT, STATE, STEP, VALUE, VALUE_FROM_MEMORY, Script, act_inputs
 from holdfast.audit.subject import NotOfferedError, Outputs, State, copy_state
 
 CHECKS = Register()
-
-
-def _require_memory(ctx: Context) -> None:
-    ctx.require_state()
-    ctx.require(ACT)
 
 
 def _act(ctx: Context, steps: int, B: int = 3, fresh: bool = True) -> list[Outputs]:
@@ -36,28 +31,26 @@ def _difference(ctx: Context, a: State, b: State) -> float:
     return float(state_differences(a, b, ctx.subject.slot_axis).max())
 
 
-@CHECKS(look_at="act", quick=True)
+@CHECKS(needs=(STATE, ACT), look_at="act", quick=True)
 def memory_is_detached(ctx: Context, tally: Tally) -> None:
     """Memory has no graph, even if acting records gradients.
 
     Cost: Memory keeps the graph of every step since the start: each backward is slower, until memory runs out.
     Fix: Store state.detach().
     """
-    _require_memory(ctx)
     with torch.enable_grad():
         _act(ctx, 3)
     with_graph = [name for name, x in retained_tensors(ctx.subject) if x.grad_fn is not None]
     tally.expect(ACT, not with_graph, f"{', '.join(with_graph[:3])} keeps a graph between calls")
 
 
-@CHECKS(look_at="act")
+@CHECKS(needs=(STATE, ACT), look_at="act")
 def graph_does_not_grow(ctx: Context, tally: Tally) -> None:
     """The graph of an output is no larger after many steps than after few.
 
     Cost: Backward goes through all steps since the start: slower with every step, and wrong.
     Fix: Store state.detach(), or act under torch.no_grad().
     """
-    _require_memory(ctx)
     with torch.enable_grad():
         sizes = [_graph_size(step) for step in _act(ctx, 12)]
     few, many = max(sizes[1:3]), max(sizes[-2:])
@@ -94,14 +87,13 @@ def memory_is_bounded(ctx: Context, tally: Tally) -> None:
         tally.expect(call, sizes[2] <= sizes[1], message)
 
 
-@CHECKS(look_at="set_memory")
+@CHECKS(needs=(STATE, ACT), look_at="set_memory")
 def memory_round_trips(ctx: Context, tally: Tally) -> None:
     """set_memory of what get_memory returned gives the same outputs again.
 
     Cost: A saved memory is not the one that is restored: evaluation or a resumed run starts wrong.
     Fix: get_memory and set_memory have to carry every tensor of the state, for every slot.
     """
-    _require_memory(ctx)
     _act(ctx, 3)
     kept = copy_state(ctx.subject.get_memory())
     script = ctx.script(T=3, B=3)
@@ -112,14 +104,13 @@ def memory_round_trips(ctx: Context, tally: Tally) -> None:
     tally.expect_unchanged(ACT, size, f"after get_memory and set_memory, outputs are {size:.2g} away")
 
 
-@CHECKS(look_at="get_memory")
+@CHECKS(needs=(STATE, ACT), look_at="get_memory")
 def get_memory_returns_a_copy(ctx: Context, tally: Tally) -> None:
     """Acting does not change what get_memory returned, and writing into that does not change the memory.
 
     Cost: A snapshot changes after it was taken, so wrong start states are stored for learning.
     Fix: Return clones.
     """
-    _require_memory(ctx)
     _act(ctx, 3)
     given = ctx.subject.get_memory()
     kept = copy_state(given)
@@ -132,14 +123,13 @@ def get_memory_returns_a_copy(ctx: Context, tally: Tally) -> None:
     tally.expect_unchanged(ACT, *ctx.memory_change(before, "writing into what get_memory returned"))
 
 
-@CHECKS(look_at="set_memory", root=2)
+@CHECKS(needs=(STATE, ACT), look_at="set_memory", root=2)
 def set_memory_takes_a_copy(ctx: Context, tally: Tally) -> None:
     """Acting does not change the tensors given to set_memory, and writing into those does not change the memory.
 
     Cost: Acting overwrites a stored memory that was to be restored later.
     Fix: Copy what set_memory is given.
     """
-    _require_memory(ctx)
     given = ctx.random_state(3)
     kept = copy_state(given)
     ctx.subject.set_memory(given)
@@ -153,14 +143,13 @@ def set_memory_takes_a_copy(ctx: Context, tally: Tally) -> None:
     tally.expect_unchanged(ACT, *ctx.memory_change(before, "writing into what set_memory was given"))
 
 
-@CHECKS(look_at="reset_memory")
+@CHECKS(needs=(STATE, ACT), look_at="reset_memory")
 def reset_memory_clears_everything(ctx: Context, tally: Tally) -> None:
     """After reset_memory, acting continues from the initial state.
 
     Cost: Evaluation begins with old memory, so no two evaluations agree.
     Fix: reset_memory has to clear every tensor of the state, for every slot.
     """
-    _require_memory(ctx)
     script = ctx.script(T=3, B=3, initial=True)
     clean = ctx.run(STEP, script)
     _act(ctx, 3)
@@ -171,14 +160,13 @@ def reset_memory_clears_everything(ctx: Context, tally: Tally) -> None:
     )
 
 
-@CHECKS(look_at="reset_slots")
+@CHECKS(needs=(STATE, ACT), look_at="reset_slots")
 def reset_slots_clears_only_those(ctx: Context, tally: Tally) -> None:
     """reset_slots (reset_env_memory) clears the memory of the given slots, and of no others.
 
     Cost: Resetting one environment resets others too, or resets a copy and so nothing.
     Fix: Write zeros into the rows of these slots: memory[:, slots] = 0, not memory[:, slots].zero_().
     """
-    _require_memory(ctx)
     for cleared, others in (([2], [0, 1, 3]), ([3, 0], [1, 2])):
         _act(ctx, 2, B=4)
         kept = copy_state(ctx.subject.get_memory())
@@ -191,14 +179,13 @@ def reset_slots_clears_only_those(ctx: Context, tally: Tally) -> None:
         tally.expect_unchanged(ACT, left, f"after resetting slots {cleared}, {left:.2g} of their memory is left")
 
 
-@CHECKS(look_at="value_from_memory", quick=True)
+@CHECKS(needs=(STATE, ACT), look_at="value_from_memory", quick=True)
 def value_call_does_not_write_memory(ctx: Context, tally: Tally) -> None:
     """Computing a bootstrap value does not change the policy's memory.
 
     Cost: Each bootstrap advances or clears the memory that acting continues from (rsl_rl shipped this).
     Fix: Compute values from a copy of the state, and do not store the new state.
     """
-    _require_memory(ctx)
     ctx.run(ACT, ctx.script(T=3, B=3))
     for resets in ({}, {1: [0]}):
         kept = copy_state(ctx.subject.get_memory())
