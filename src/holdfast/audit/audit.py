@@ -70,16 +70,13 @@ class Report:
         remarks = []
         if SEQUENCE not in self.calls:
             remarks.append("There is no sequence(), so learning could not be compared with acting.")
-        if unneeded := self._unneeded_declarations():
+        used = {name for f in self.findings if f.verdict == Verdict.DECLARED for name in f.check.excused_by}
+        unneeded = sorted(self.declared - used)
+        if unneeded and len(self.findings) == len(CHECKS):
             remarks.append(f"Declared but not needed: {', '.join(unneeded)}. Remove it: it would hide a future bug.")
         if self.not_scored:
             remarks.append(f"sequence does not return {', '.join(self.not_scored)}: not compared with acting.")
         return [*remarks, f"Note: {self.note}."] if self.note else remarks
-
-    def _unneeded_declarations(self) -> list[str]:
-        """Return the declared deviations that excused nothing, if all checks ran."""
-        used = [name for f in self.findings if f.verdict == Verdict.DECLARED for name in f.check.excused_by]
-        return sorted(self.declared - set(used)) if len(self.findings) == len(CHECKS) else []
 
     def counts(self) -> dict[str, int]:
         return {verdict.value: sum(f.verdict == verdict for f in self.findings) for verdict in Verdict}

@@ -9,14 +9,9 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
+from holdfast.audit import dependence
 from holdfast.audit.compare import differences, state_differences, until_actions_differ
-from holdfast.audit.dependence import (
-    DependencyMap,
-    differentiable,
-    map_of_changes,
-    map_of_gradients,
-    random_projection,
-)
+from holdfast.audit.dependence import DependencyMap, differentiable, differentiate, random_projection
 from holdfast.audit.findings import SAME, Check, Tally
 from holdfast.audit.probe import Probe
 from holdfast.audit.script import SEQUENCE, STEP, Script
@@ -60,12 +55,12 @@ class Context(Probe):
     @torch.no_grad()
     def changes(self, form: str) -> DependencyMap:
         if ("changes", form) not in self.maps:
-            self.maps["changes", form] = map_of_changes(self, form)
+            self.maps["changes", form] = dependence.map_of_changes(self, form)
         return self.maps["changes", form]
 
     def gradients(self, form: str) -> DependencyMap:
         if ("gradients", form) not in self.maps:
-            self.maps["gradients", form] = map_of_gradients(self, form)
+            self.maps["gradients", form] = dependence.map_of_gradients(self, form)
         return self.maps["gradients", form]
 
     def forms_with_gradients(self) -> list[str]:
@@ -115,7 +110,7 @@ class Context(Probe):
             total, leaves = self.projected_outputs(form, script, actions)
         except NotOfferedError:  # no output has a gradient
             return [torch.zeros_like(leaf) for leaf in script.start if leaf.is_floating_point()]
-        return [*torch.autograd.grad(total.sum(), [*leaves.values()], materialize_grads=True)] if leaves else []
+        return [*differentiate(total.sum(), [*leaves.values()])] if leaves else []
 
     def start_state_influence(self, form: str, steps: tuple[int, ...]) -> tuple[list[int], Tensor, Tensor]:
         """Measure how far the start state reaches within an episode.
@@ -144,10 +139,7 @@ class Context(Probe):
         total, leaves = self.projected_outputs(form, script, actions)
         if not leaves:
             return {}
-        rows = [
-            torch.autograd.grad(total[t].sum(), [*leaves.values()], retain_graph=True, materialize_grads=True)
-            for t in steps
-        ]
+        rows = [differentiate(total[t].sum(), [*leaves.values()]) for t in steps]
         return {i: torch.stack([row[n].abs().amax() for row in rows]) for n, i in enumerate(leaves)}
 
     @cached_property
@@ -195,7 +187,10 @@ class Context(Probe):
         one, other = (self.run(STEP, replace(tail, start=start)).outputs for start in (state, nudged))
         return float(differences(one, other).max())
 
+    def state_difference(self, a: State, b: State) -> float:
+        return float(state_differences(a, b, self.subject.slot_axis).max())
+
     def memory_change(self, kept: State, cause: str) -> tuple[float, str]:
         """Return how far the policy's memory differs from `kept`, and a message that names the cause."""
-        size = float(state_differences(kept, self.subject.get_memory(), self.subject.slot_axis).max())
+        size = self.state_difference(kept, self.subject.get_memory())
         return size, f"{cause} changed the policy's memory by {size:.2g}"

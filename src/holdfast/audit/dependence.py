@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,6 +17,8 @@ from holdfast.audit.subject import NotOfferedError, State
 
 # Slot 0 has no reset; the others are reset inside, at the first and the last step, and on consecutive steps.
 MAP_RESETS: dict[int, list[int]] = {1: [3], 2: [0, 5], 3: [2, 3]}
+# The gradient is zero where there is none, and the graph is kept for other outputs.
+differentiate = partial(torch.autograd.grad, retain_graph=True, materialize_grads=True)
 
 
 @dataclass(frozen=True)
@@ -58,11 +61,8 @@ class DependencyMap:
     @property
     def later(self) -> Tensor:
         """Outputs that may depend on an observation of an earlier step."""
-        cells = self.allowed.clone()
-        cells[0] = False
-        for t in range(len(self.first)):
-            cells[t + 1, :, t] = False
-        return cells
+        source, output = torch.arange(len(self.size))[:, None], torch.arange(len(self.first))
+        return self.allowed & ((source > 0) & (source <= output))[:, None, :, None]
 
     @property
     def limit(self) -> float:
@@ -126,7 +126,7 @@ def map_of_gradients(probe: Probe, form: str) -> DependencyMap:
     size = torch.full((T + 1, B, T, B), float("nan"), dtype=torch.float64)
     for t in range(T):
         for b in range(B):
-            gradients = torch.autograd.grad(total[t, b], sources, retain_graph=True, materialize_grads=True)
+            gradients = differentiate(total[t, b], sources)
             # NaN means "not measured" in a map.
             found = [g.nan_to_num(nan=float("inf"), posinf=float("inf")).abs() for g in gradients]
             if leaves:

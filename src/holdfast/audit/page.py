@@ -17,13 +17,8 @@ from holdfast.audit.script import ACT, SEQUENCE, STEP
 from holdfast.audit.subject import ACROSS_EPISODES, DEVIATIONS
 
 # Names and evidence come from other people's code, so everything is escaped.
-TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+LOADER = FileSystemLoader(Path(__file__).parent)
+TEMPLATES = Environment(loader=LOADER, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 KINDS = {
     "changes": (
         "What moves when an input changes",
@@ -46,11 +41,15 @@ MIN_OPACITY = 0.3  # of the weakest dependence, to tell it from none
 
 def report_page(report: Report) -> str:
     """Render the page."""
+    pictures = {key: picture(found, report.declared) for key, found in report.maps.items()}
+    galleries = [
+        (*texts, [pictures[kind, form] for form in FORMS if (kind, form) in pictures]) for kind, texts in KINDS.items()
+    ]
     return TEMPLATES.get_template("page.html.j2").render(
         report=report,
         counts=[(number, verdict) for verdict, number in report.counts().items() if number],
         declared=[(name, DEVIATIONS[name]) for name in sorted(report.declared)],
-        galleries=_galleries(report),
+        galleries=[gallery for gallery in galleries if gallery[-1]],
     )
 
 
@@ -81,16 +80,6 @@ def picture(found: DependencyMap, declared: frozenset[str]) -> Picture:
     sentences = _sentences(found, masks, on_purpose(found, declared))
     starts = found.first.bool().tolist()
     return Picture(found.kind, found.form, FORMS.get(found.form, ""), starts, _cells(found, masks), sentences)
-
-
-def _galleries(report: Report) -> list[tuple[str, str, list[Picture]]]:
-    """Return heading, explanation and pictures of each kind of map."""
-    galleries = []
-    for kind, (heading, about) in KINDS.items():
-        maps = [report.maps[kind, form] for form in FORMS if (kind, form) in report.maps]
-        if maps:
-            galleries.append((heading, about, [picture(found, report.declared) for found in maps]))
-    return galleries
 
 
 def on_purpose(found: DependencyMap, declared: frozenset[str]) -> Tensor:

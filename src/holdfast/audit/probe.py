@@ -9,21 +9,7 @@ import torch
 from torch import Tensor
 
 from holdfast.audit.compare import check_outputs, check_pair, differences, stack_steps, to_double
-from holdfast.audit.script import (
-    ACT,
-    SCORE,
-    SEQUENCE,
-    STATE,
-    STEP,
-    VALUE,
-    VALUE_FROM_MEMORY,
-    B,
-    Script,
-    T,
-    Trace,
-    act_inputs,
-    flags,
-)
+from holdfast.audit.script import ACT, SCORE, SEQUENCE, STATE, STEP, VALUE, VALUE_FROM_MEMORY, B, Script, T, Trace
 from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, Subject, UnusableError, copy_state
 
 POOL = 48  # observations that scripts are made of
@@ -237,19 +223,19 @@ class Probe:
             return Trace(outputs, final)
         if actions is None:
             raise NotOfferedError("it returns no actions, so there is nothing to score")
-        return Trace(self.subject.score(script.obs, *flags(script), script.start, actions), ())
+        return Trace(self.subject.score(script.obs, *script.flags, script.start, actions), ())
 
     def _run_from_memory(self, call: str, script: Script) -> Trace:
         if getattr(type(self.subject), call) is getattr(Subject, call):
-            getattr(self.subject, call)(*act_inputs(script, 0))  # raises the reason
+            getattr(self.subject, call)(*script.act_inputs(0))  # raises the reason
         self.subject.set_memory(copy_state(script.start))
         if call == ACT:
             return self._act_on(script)
-        steps = [self.subject.value_from_memory(*act_inputs(script, t)) for t in range(len(script.obs))]
+        steps = [self.subject.value_from_memory(*script.act_inputs(t)) for t in range(len(script.obs))]
         return Trace(stack_steps(steps), ())
 
     def _act_on(self, script: Script) -> Trace:
-        steps = [self.subject.act(*act_inputs(script, t)) for t in range(len(script.obs))]
+        steps = [self.subject.act(*script.act_inputs(t)) for t in range(len(script.obs))]
         memory = self.check_state(self.subject.get_memory(), script.first.shape[1], "get_memory")
         return Trace(stack_steps(steps), memory)
 

@@ -19,11 +19,7 @@ NUM_STEPS, MAX_ENVS = 40, 4
 
 def observation_sampler(settings: EnvSection) -> Callable[[int, torch.Generator], Tensor]:
     """Return a function (N, generator) -> N observations [N, ...] of this world."""
-
-    def sample(N: int, generator: torch.Generator) -> Tensor:
-        return pick_distinct(random_walk(settings, generator), N, generator)
-
-    return sample
+    return lambda N, generator: pick_distinct(random_walk(settings, generator), N, generator)
 
 
 def random_walk(settings: EnvSection, generator: torch.Generator) -> np.ndarray:

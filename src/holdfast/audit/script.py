@@ -44,6 +44,19 @@ class Script:
         """Clone every tensor; gradients flow back to the originals."""
         return replace(self, obs=self.obs.clone(), first=self.first.clone(), start=copy_state(self.start))
 
+    @property
+    def flags(self) -> tuple[Tensor, Tensor]:
+        """terminated and truncated, each [T, B]."""
+        first, none = self.first, torch.zeros_like(self.first)
+        return {"truncated": (none, first), "both": (first, first)}.get(self.ended_by, (first, none))
+
+    def act_inputs(self, t: int, slots: list[int] | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the arguments of `act` at step t: observations, terminated, truncated, slots (all slots by default)."""
+        terminated, truncated = self.flags
+        if slots is None:  # not copies: a policy that writes into its arguments is caught by that
+            return self.obs[t], terminated[t], truncated[t], torch.arange(self.first.shape[1])
+        return self.obs[t, slots], terminated[t, slots], truncated[t, slots], torch.tensor(slots)
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -55,17 +68,3 @@ class Trace:
     @property
     def actions(self) -> Tensor | None:
         return self.outputs.get(ACTIONS)
-
-
-def act_inputs(script: Script, t: int, slots: list[int] | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the arguments of `act` at step t: observations, terminated, truncated, slots (all slots by default)."""
-    terminated, truncated = flags(script)
-    if slots is None:
-        return script.obs[t], terminated[t], truncated[t], torch.arange(script.first.shape[1])
-    return script.obs[t, slots], terminated[t, slots], truncated[t, slots], torch.tensor(slots)
-
-
-def flags(script: Script) -> tuple[Tensor, Tensor]:
-    """Return terminated and truncated, each [T, B]."""
-    first, none = script.first, torch.zeros_like(script.first)
-    return {"truncated": (none, first), "both": (first, first)}.get(script.ended_by, (first, none))

@@ -122,11 +122,9 @@ def raise_sensitivity(probe: Probe) -> str:
             f"observation moved {name} by {before[name]:.1e}, too little to measure a leak; with these it moves outputs by "
             + (f"{smallest:.1e} or more" if after else "nothing either")
         )
-    return (
-        note
-        if smallest >= SENSITIVE
-        else f"{note}. That is still little: a leak a thousand times smaller would not show"
-    )
+    if smallest < SENSITIVE:
+        note += ". That is still little: a leak a thousand times smaller would not show"
+    return note
 
 
 def outputs_ever_change(probe: Probe) -> bool:

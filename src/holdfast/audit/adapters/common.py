@@ -32,11 +32,5 @@ class SampledSubject(Subject):
 
 def zero_where_first(state: State, first: Tensor, slot_axis: int) -> State:
     """Zero the state of the slots whose episode starts, first [B], as a careful caller does."""
-    kept = first == 0
-
-    def mask(leaf: Tensor) -> Tensor:
-        shape = [1] * leaf.dim()
-        shape[slot_axis] = len(kept)
-        return kept.view(shape).to(leaf.dtype)
-
-    return tuple(leaf * mask(leaf) for leaf in state)
+    shapes = ([-1 if axis == slot_axis else 1 for axis in range(leaf.dim())] for leaf in state)
+    return tuple(leaf * (first == 0).view(shape).to(leaf.dtype) for leaf, shape in zip(state, shapes, strict=True))

@@ -22,40 +22,21 @@ NAMES = {
     keys.ENTROPY: "entropy",
     keys.FULL_LOG_PROBS: "full_log_probs",
 }
-METHODS = {
-    "step": "forward",
-    "sequence": "forward",
-    "act": "forward",
-    "value_from_memory": "forward",
-    "score": "forward",
-    "rebuild": "__init__",
-    "reset_slots": "reset_env_memory",
-}
+METHODS = {"rebuild": "__init__", "reset_slots": "reset_env_memory"}
+METHODS |= dict.fromkeys(("step", "sequence", "act", "value_from_memory", "score"), "forward")
 
 
 class ContractPolicy(SampledSubject):
     """A policy with a world. observations(N, generator) samples [N, ...]; make() returns another policy of this kind."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        observations: Sampler,
-        name: str = "",
-        make: Callable[[], Policy] | None = None,
-    ):
+    def __init__(self, policy: Policy, observations: Sampler, name: str = "", make: Callable[[], Policy] | None = None):
         super().__init__(None, observations)
         self.policy = self.module = policy
         self.spec: WorldSpec = policy.spec
         self.make = make
         self.name = name or type(policy).__name__
-        self.declared = frozenset(self._declared())
-
-    def _declared(self) -> list[str]:
-        """Return the deviations that the policy's class declares or its settings imply."""
-        found = list(self.policy.declared_deviations)
-        if self.policy.memory_scope == "lifetime":
-            found.append("lifetime_memory")
-        return found if self.policy.has_memory() else [*found, "memoryless"]
+        implied = {"lifetime_memory": policy.memory_scope == "lifetime", "memoryless": not policy.has_memory()}
+        self.declared = frozenset(policy.declared_deviations) | {name for name, meant in implied.items() if meant}
 
     def initial_state(self, B: int) -> State:
         return self.policy.initial_state(B)

@@ -10,7 +10,7 @@ from torch import Tensor
 from holdfast.audit.compare import differences
 from holdfast.audit.context import Context
 from holdfast.audit.findings import Register, Tally
-from holdfast.audit.script import ACT, AWKWARD_RESETS, MANY, SCORE, STATE, STEP, T
+from holdfast.audit.script import ACT, AWKWARD_RESETS, MANY, SCORE, STATE, STEP
 from holdfast.audit.subject import ACROSS_EPISODES, NotOfferedError, PolicyRaisedError, UnusableError, raised_by_auditor
 
 CHECKS = Register()
@@ -18,12 +18,10 @@ CHECKS = Register()
 
 def _across_reset(ctx: Context, form: str, slot: int, steps: range) -> Tensor:
     """Cells of one slot that lead across a reset to the outputs of these steps."""
-    at = torch.zeros(T, dtype=torch.bool)
-    at[list(steps)] = True
-    cells = ctx.changes(form).across_reset & at[None, None, :, None]
-    only = torch.zeros_like(cells)
-    only[:, slot] = cells[:, slot]
-    return only
+    across = ctx.changes(form).across_reset
+    wanted = torch.zeros_like(across)
+    wanted[:, slot, list(steps)] = True
+    return across & wanted
 
 
 @CHECKS(needs=(STATE,), excused_by=ACROSS_EPISODES, quick=True)

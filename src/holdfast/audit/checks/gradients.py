@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from holdfast.audit.compare import differences, learned_outputs, policy_outputs
 from holdfast.audit.context import Context
-from holdfast.audit.dependence import random_projection
+from holdfast.audit.dependence import differentiate, random_projection
 from holdfast.audit.findings import SAME, Register, Tally
 from holdfast.audit.probe import Probe
 from holdfast.audit.script import AWKWARD_RESETS, CHAOTIC, LONG, MANY, SEQUENCE, STATE, STEP, Script
@@ -86,7 +86,7 @@ def _any_later_gradient(ctx: Context, form: str) -> bool:
         script = ctx.script(T=4, B=MANY)
         obs = script.obs.clone().requires_grad_()
         total, _ = ctx.projected_outputs(form, replace(script, obs=obs), None)
-        (gradient,) = torch.autograd.grad(total[-1].sum(), [obs], materialize_grads=True)
+        (gradient,) = differentiate(total[-1].sum(), [obs])
         if gradient[:-1].any():
             return True
     return False
@@ -147,15 +147,8 @@ def _gradient_differences(ctx: Context, script: Script) -> dict[str, float]:
     names = _policy_loss_outputs({name: y for name, y in shared.items() if stepped.outputs[name].requires_grad})
     if not names:
         raise NotOfferedError("step and sequence have no output with a gradient in common")
-    one, other = (  # a learned initial state is part of both graphs
-        torch.autograd.grad(
-            random_projection({name: trace.outputs[name] for name in names}).sum(),
-            [*sources.values()],
-            retain_graph=True,
-            materialize_grads=True,
-        )
-        for trace in (stepped, whole)
-    )
+    totals = (random_projection({name: trace.outputs[name] for name in names}).sum() for trace in (stepped, whole))
+    one, other = (differentiate(total, [*sources.values()]) for total in totals)
     most = max(float(g.abs().max()) for g in one)
     return {
         name: float((g - h).abs().max()) / max(float(g.abs().max()), 1e-2 * most, 1e-30)
@@ -188,7 +181,7 @@ def learning_has_gradients(ctx: Context, tally: Tally) -> None:
     if total is None:
         return  # reported above
     weights = {name: x for name, x in ctx.subject.module.named_parameters() if x.requires_grad}
-    found = torch.autograd.grad(total, [*weights.values()], materialize_grads=True)
+    found = differentiate(total, [*weights.values()])
     invalid = [name for name, g in zip(weights, found, strict=True) if not g.isfinite().all()]
     message = f"the gradient of {', '.join(policy)} by {', '.join(invalid[:3])} is NaN or infinite"
     tally.expect(SEQUENCE, not invalid, message)
@@ -250,5 +243,5 @@ def _parameters_with_gradient(
     weights = [*weights]
     outputs = probe.run(form, probe.script(B=MANY, resets=AWKWARD_RESETS, initial=initial)).outputs
     learned = {name: outputs[name] for name in learned_outputs(outputs) if outputs[name].requires_grad}
-    gradients = torch.autograd.grad(random_projection(learned).sum(), weights, materialize_grads=True)
+    gradients = differentiate(random_projection(learned).sum(), weights)
     return {x for x, gradient in zip(weights, gradients, strict=True) if gradient.any()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.audit.compare import differences, state_differences
+from holdfast.audit.compare import differences
 from holdfast.audit.context import Context
 from holdfast.audit.findings import SAME, Register, Tally
 from holdfast.audit.script import ACT, AWKWARD_RESETS, CHAOTIC, LONG, SCORE, SEQUENCE, STATE, STEP, Script
@@ -107,7 +107,7 @@ def final_state_is_correct(ctx: Context, tally: Tally) -> None:
         whole = ctx.run(SEQUENCE, script, stepped.actions)
         if not whole.final:
             raise NotOfferedError("sequence returns no state")
-        size = float(state_differences(stepped.final, whole.final, ctx.subject.slot_axis).max())
+        size = ctx.state_difference(stepped.final, whole.final)
         message = f"the final state is {size:.2g} away from the one after single steps"
         tally.expect_unchanged(SEQUENCE, size, message, limit=10 * SAME)
 

@@ -8,7 +8,7 @@ from holdfast.audit.compare import differences, stack_steps
 from holdfast.audit.context import Context
 from holdfast.audit.findings import Register, Tally
 from holdfast.audit.probe import seed_draws
-from holdfast.audit.script import ACT, MANY, STATE, act_inputs
+from holdfast.audit.script import ACT, MANY, STATE, Script
 from holdfast.audit.subject import NotOfferedError
 
 CHECKS = Register()
@@ -48,12 +48,8 @@ def batch_independent(ctx: Context, tally: Tally) -> None:
         script = ctx.script(B=MANY, resets={1: [2], 3: [0, 4], MANY - 1: [3]})
         usual = ctx.run(form, script)
         for chosen in ([2], [3, 1], [3, 2, 1, 0], [*range(4, MANY)], [MANY - 1, 8, 5]):
-            some = replace(
-                script,
-                obs=script.obs[:, chosen],
-                first=script.first[:, chosen],
-                start=ctx.select_slots(script.start, chosen),
-            )
+            start = ctx.select_slots(script.start, chosen)
+            some = Script(script.obs[:, chosen], script.first[:, chosen], start)
             actions = None if usual.actions is None else usual.actions[:, chosen]
             outputs = ctx.run(form, some, actions).outputs
             before = {name: y[:, chosen] for name, y in usual.outputs.items()}
@@ -89,9 +85,8 @@ def layers_are_not_mixed(ctx: Context, tally: Tally) -> None:
             size = float(apart[:, [0, 2, 3]].max())
             tally.expect_unchanged(form, size, f"layer {layer} of slot 1's state moved another slot by {size:.2g}")
             size = float(apart[:, 1].max())
-            tally.expect_change(
-                form, size, f"layer {layer} of the start state is not used: it moved outputs by {size:.1e}"
-            )
+            message = f"layer {layer} of the start state is not used: it moved outputs by {size:.1e}"
+            tally.expect_change(form, size, message)
 
 
 @CHECKS(needs=(ACT,), look_at="act")
@@ -125,7 +120,7 @@ def _expect_own_memory(ctx: Context, tally: Tally, calls: list[list[int]], reset
     state = script.start
     for t, chosen in enumerate(calls):
         seed_draws(t)
-        acted = ctx.subject.act(*act_inputs(script, t, chosen))
+        acted = ctx.subject.act(*script.act_inputs(t, chosen))
         seed_draws(t)
         rows = ctx.select_slots(state, chosen)
         outputs, after = ctx.subject.step(script.obs[t, chosen], rows, script.first[t, chosen])

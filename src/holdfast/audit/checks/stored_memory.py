@@ -13,8 +13,8 @@ from holdfast.audit.compare import differences, stack_steps, state_differences
 from holdfast.audit.context import Context
 from holdfast.audit.findings import Register, Tally
 from holdfast.audit.retained import retained_size, retained_tensors
-from holdfast.audit.script import ACT, STATE, STEP, VALUE, VALUE_FROM_MEMORY, Script, act_inputs
-from holdfast.audit.subject import NotOfferedError, Outputs, State, copy_state
+from holdfast.audit.script import ACT, STATE, STEP, VALUE, VALUE_FROM_MEMORY, Script
+from holdfast.audit.subject import NotOfferedError, Outputs, copy_state
 
 CHECKS = Register()
 
@@ -24,11 +24,7 @@ def _act(ctx: Context, steps: int, B: int = 3, fresh: bool = True) -> list[Outpu
     script = ctx.script(T=steps, B=B)
     if fresh:
         ctx.subject.set_memory(script.start)
-    return [ctx.subject.act(*act_inputs(script, t)) for t in range(steps)]
-
-
-def _difference(ctx: Context, a: State, b: State) -> float:
-    return float(state_differences(a, b, ctx.subject.slot_axis).max())
+    return [ctx.subject.act(*script.act_inputs(t)) for t in range(steps)]
 
 
 @CHECKS(needs=(STATE, ACT), look_at="act", quick=True)
@@ -115,7 +111,7 @@ def get_memory_returns_a_copy(ctx: Context, tally: Tally) -> None:
     given = ctx.subject.get_memory()
     kept = copy_state(given)
     _act(ctx, 2, fresh=False)
-    size = _difference(ctx, given, kept)
+    size = ctx.state_difference(given, kept)
     tally.expect_unchanged(ACT, size, f"acting changed what get_memory had returned by {size:.2g}")
     before = copy_state(ctx.subject.get_memory())
     for leaf in ctx.subject.get_memory():
@@ -134,7 +130,7 @@ def set_memory_takes_a_copy(ctx: Context, tally: Tally) -> None:
     kept = copy_state(given)
     ctx.subject.set_memory(given)
     _act(ctx, 2, fresh=False)
-    size = _difference(ctx, given, kept)
+    size = ctx.state_difference(given, kept)
     tally.expect_unchanged(ACT, size, f"acting changed the tensors given to set_memory by {size:.2g}")
     ctx.subject.set_memory(given)
     before = copy_state(ctx.subject.get_memory())
@@ -155,9 +151,8 @@ def reset_memory_clears_everything(ctx: Context, tally: Tally) -> None:
     _act(ctx, 3)
     ctx.subject.reset_memory()
     size = float(differences(clean.outputs, ctx.continue_acting(script).outputs).max())
-    tally.expect_unchanged(
-        ACT, size, f"after reset_memory, outputs are {size:.2g} away from those of the initial state"
-    )
+    message = f"after reset_memory, outputs are {size:.2g} away from those of the initial state"
+    tally.expect_unchanged(ACT, size, message)
 
 
 @CHECKS(needs=(STATE, ACT), look_at="reset_slots")
@@ -175,7 +170,7 @@ def reset_slots_clears_only_those(ctx: Context, tally: Tally) -> None:
         size = float(state_differences(kept, now, ctx.subject.slot_axis)[:, others].max())
         tally.expect_unchanged(ACT, size, f"resetting slots {cleared} changed the memory of others by {size:.2g}")
         initial = ctx.select_slots(ctx.subject.initial_state(4), cleared)
-        left = _difference(ctx, initial, ctx.select_slots(now, cleared))
+        left = ctx.state_difference(initial, ctx.select_slots(now, cleared))
         tally.expect_unchanged(ACT, left, f"after resetting slots {cleared}, {left:.2g} of their memory is left")
 
 
@@ -189,7 +184,7 @@ def value_call_does_not_write_memory(ctx: Context, tally: Tally) -> None:
     ctx.run(ACT, ctx.script(T=3, B=3))
     for resets in ({}, {1: [0]}):
         kept = copy_state(ctx.subject.get_memory())
-        ctx.subject.value_from_memory(*act_inputs(ctx.script(T=1, B=3, resets=resets), 0))
+        ctx.subject.value_from_memory(*ctx.script(T=1, B=3, resets=resets).act_inputs(0))
         tally.expect_unchanged(VALUE_FROM_MEMORY, *ctx.memory_change(kept, "computing a value"))
 
 
@@ -220,4 +215,4 @@ def _value_and_step(ctx: Context, script: Script) -> tuple[Outputs, Outputs]:
 def _value_and_act(ctx: Context, script: Script) -> tuple[Outputs, Outputs]:
     some = [2, 0]  # out of order, so that slot ids are not positions
     ctx.subject.set_memory(script.start)
-    return ctx.subject.value_from_memory(*act_inputs(script, 0, some)), ctx.subject.act(*act_inputs(script, 0, some))
+    return ctx.subject.value_from_memory(*script.act_inputs(0, some)), ctx.subject.act(*script.act_inputs(0, some))
