@@ -31,12 +31,18 @@ install: $(VENV)/.installed  ## set up .venv with Holdfast in it, and no more
 train: $(VENV)/.installed  ## train the quick start (ARGS="key=value ..." changes settings)
 	@$(BIN)/holdfast train $(ARGS)
 
-# Coverage is measured when all tests run; of a part of them it says little.
+# Coverage is measured when all tests run; for a part of them it says little.
+PYTEST := -m pytest -n auto --dist worksteal
 test: $(VENV)/.installed-dev  ## all tests, with coverage (ARGS="tests/ppo -k gae": only those, without)
-	$(BIN)/python $(if $(ARGS),,-m slipcover) -m pytest -n auto --dist worksteal $(ARGS)
+ifeq ($(ARGS),)
+	$(BIN)/python $(PYTEST) -m compiles
+	$(BIN)/python -m slipcover $(PYTEST) -m "not compiles"
+else
+	$(BIN)/python $(PYTEST) $(ARGS)
+endif
 
 fast-tests: $(VENV)/.installed-dev  ## the tests that take less than a few seconds each
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" $(ARGS)
+	$(BIN)/python $(PYTEST) -m "not slow" $(ARGS)
 
 check: format lint types  ## formatting, lint and types; CI runs this and `make test`
 

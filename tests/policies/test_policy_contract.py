@@ -203,6 +203,7 @@ def test_fast_has_the_published_sizes():
     assert float(policy.action_embeds.weight.abs().max()) == pytest.approx(1.0)
 
 
+@pytest.mark.compiles
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "whole"),

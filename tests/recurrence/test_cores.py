@@ -111,6 +111,7 @@ def test_memoryless_depends_on_one_step_only():
     assert torch.equal(core(changed, (), first)[0][3:], y[3:])
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("kind", ["lstm", "gru", "mingru", "none"])
 def test_inside_torch_compile(kind):
     core = make_core(kind, 3, 4, 2)
