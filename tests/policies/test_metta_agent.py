@@ -177,7 +177,7 @@ def test_weights_of_another_agent_are_refused():
     with pytest.raises(SettingsError, match=r"another agent.*cnn1"):
         tiny.take(fast.facts(), fast.policy.state_dict())
     wide = MettaAgent(load_settings(["py_agent=fast", "policy.hidden=17"]).policy, TOKENS)
-    with pytest.raises(SettingsError, match=r"another size: core.weight_ih_l0 is \[64, 128\] there, \[68, 128\] here"):
+    with pytest.raises(SettingsError, match=r"core.weight_ih_l0 has shape \[64, 128\] in the weights, \[68, 128\]"):
         wide.take(fast.facts(), fast.policy.state_dict())
 
 

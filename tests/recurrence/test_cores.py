@@ -81,20 +81,20 @@ def test_state_has_the_type_of_the_parameters():
 def test_wrong_shapes_are_refused(kind):
     core = make_core(kind, 3, 4, 2)
     x, state, first = torch.zeros(5, 2, 3), core.initial_state(2), torch.zeros(5, 2)
-    with pytest.raises(ValueError, match=r"x has shape \[5, 2, 4\]; it must be \[T, B, 3\]"):
+    with pytest.raises(ValueError, match=r"`x` has shape \[5, 2, 4\]; it must be \[T, B, 3\]"):
         core(torch.zeros(5, 2, 4), state, first)
-    with pytest.raises(ValueError, match=r"x has shape \[2, 3\]"):
+    with pytest.raises(ValueError, match=r"`x` has shape \[2, 3\]"):
         core(x[0], state, first)
-    with pytest.raises(ValueError, match=r"x has shape \[0, 2, 3\]"):
+    with pytest.raises(ValueError, match=r"`x` has shape \[0, 2, 3\]"):
         core(x[:0], state, first[:0])
-    with pytest.raises(ValueError, match=r"first has shape \[2, 5\].*must be \[5, 2\]"):
+    with pytest.raises(ValueError, match=r"`first` has shape \[2, 5\].*must be \[5, 2\]"):
         core(x, state, first.t())
-    with pytest.raises(ValueError, match=r"first has shape \[5\]"):
+    with pytest.raises(ValueError, match=r"`first` has shape \[5\]"):
         core(x, state, first[:, 0])
     with pytest.raises(ValueError, match=r"initial_state\(2\)"):
         core(x, (*state, torch.zeros(2, 2, 4)), first)
     if state:
-        with pytest.raises(ValueError, match=r"state has shapes .* for 2 slots it must be"):
+        with pytest.raises(ValueError, match=r"`state` has shapes .* for 2 slots it must be"):
             core(x, core.initial_state(3), first)
 
 

@@ -88,9 +88,9 @@ WAYS = {
     "newer format": (newer_format, "format 99"),
     "missing file": (missing("policy.safetensors"), "missing"),
     "missing manifest": (missing("manifest.json"), "missing"),
-    "missing key": (honestly("policy", lambda t: t.pop(sorted(t)[0])), "of another agent"),
+    "missing key": (honestly("policy", lambda t: t.pop(sorted(t)[0])), "another agent"),
     "missing key of the optimizer": (honestly("optimizer", lambda t: t.pop(sorted(t)[0])), "is missing"),
-    "extra key": (honestly("policy", lambda t: t.update(more=torch.ones(1))), "of another agent"),
+    "extra key": (honestly("policy", lambda t: t.update(more=torch.ones(1))), "another agent"),
     "NaN weights": (honestly("policy", lambda t: t[sorted(t)[0]].fill_(torch.nan)), "holds NaN"),
     "other architecture": (other_architecture, "of another size"),
 }

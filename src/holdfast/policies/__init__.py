@@ -1,4 +1,4 @@
-"""Policies: one contract, two families, and the parts they share."""
+"""Policies: the base class, the plain and component families, and the layers that both families share."""
 
 from typing import TYPE_CHECKING
 

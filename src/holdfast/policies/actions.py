@@ -1,4 +1,4 @@
-"""Action distributions: network outputs `params` [..., num_params] -> samples, log-probs, entropies."""
+"""Action distributions: compute samples, log-probs and entropies from network outputs `params` [..., num_params]."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from torch import Tensor
 
 from holdfast.spec import ActionSpec, BoxActions, DiscreteActions, MultiDiscreteActions
 
-ILLEGAL = -1e9  # probability exactly 0, and finite: 0 x log 0 in the entropy stays 0
+ILLEGAL = -1e9  # as a logit: probability exactly 0, yet finite, so that 0 * log 0 in the entropy is 0, not NaN
 SHORTEST_WAIT = torch.finfo(torch.float32).tiny
 
 
 @dataclass
 class Sampling:
-    """How actions are drawn. The generator is private, so that nothing else in the process changes a run."""
+    """How actions are drawn. A separate generator keeps runs reproducible when other code draws random numbers."""
 
     greedy: bool = False
     generator: torch.Generator | None = None
 
 
 def only_legal(params: Tensor, mask: Tensor) -> Tensor:
-    """Give choices whose mask [..., num_params] is false probability 0 and no gradient."""
+    """Mask the logits `params`: choices whose `mask` [..., num_params] is 0 get probability 0 and no gradient."""
     return params.where(mask != 0, ILLEGAL)
 
 
@@ -33,15 +33,18 @@ class ActionDistribution(ABC):
 
     @abstractmethod
     def draw(self, params: Tensor, how: Sampling) -> tuple[Tensor, Tensor]:
-        """Actions [..., *action shape] drawn from params [..., num_params], without gradient, and their log-probs [...]."""
+        """Draw actions [..., *action shape] from `params` [..., num_params]; return them and their log-probs [...].
+
+        No gradient flows through the actions.
+        """
 
     @abstractmethod
     def score(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probs and entropies [...] of given actions."""
+        """Return the log-probs [...] of the given actions, and the entropies [...] of the distributions."""
 
     @abstractmethod
     def full_log_probs(self, params: Tensor) -> Tensor:
-        """The whole distribution: all log-probabilities, or mean and log standard deviation."""
+        """Return the full distribution: log-probs of all choices; for a Gaussian, means and log standard deviations."""
 
 
 class Categorical(ActionDistribution):
@@ -54,7 +57,7 @@ class Categorical(ActionDistribution):
             action = params.argmax(-1, keepdim=True)
         else:
             # argmax(p / Exp(1)) samples from p in one pass, without a cumulative sum, on any device.
-            # A wait of 0 would turn an impossible choice into 0 / 0 = NaN, and argmax would pick it.
+            # An exponential sample of 0 would turn an impossible choice into 0 / 0 = NaN, and argmax would pick the NaN.
             waits = torch.empty_like(params).exponential_(generator=how.generator).clamp_(min=SHORTEST_WAIT)
             action = (log_probs.detach().exp() / waits).argmax(-1, keepdim=True)
         return action.squeeze(-1), log_probs.gather(-1, action).squeeze(-1)
@@ -69,7 +72,7 @@ class Categorical(ActionDistribution):
 
 
 class MultiCategorical(ActionDistribution):
-    """Independent choices; log-probabilities and entropies add up."""
+    """Several independent categorical choices; log-probabilities and entropies are summed over the choices."""
 
     def __init__(self, sizes: tuple[int, ...]):
         self.sizes = list(sizes)
@@ -91,7 +94,7 @@ class MultiCategorical(ActionDistribution):
 
 
 class TypeAndArgument(ActionDistribution):
-    """A type and its argument, drawn together from the flat list of valid pairs."""
+    """Actions that are pairs (type, argument), drawn from one categorical distribution over all valid pairs."""
 
     def __init__(self, arguments: tuple[int, ...]):
         self.flat = Categorical(sum(arguments))
@@ -100,12 +103,12 @@ class TypeAndArgument(ActionDistribution):
         self._starts = torch.tensor([0, *arguments]).cumsum(0)[:-1]
 
     def to_flat(self, action: Tensor) -> Tensor:
-        """Pairs [..., 2] -> indices into the flat list [...]."""
+        """Convert (type, argument) pairs [..., 2] to indices [...] into the list of valid pairs."""
         kind, argument = action.unbind(-1)
         return self._starts.to(action.device)[kind] + argument
 
     def to_pair(self, flat: Tensor) -> Tensor:
-        """Indices into the flat list [...] -> pairs [..., 2]."""
+        """Convert indices [...] into the list of valid pairs to (type, argument) pairs [..., 2]."""
         return self._pairs.to(flat.device)[flat]
 
     def draw(self, params: Tensor, how: Sampling) -> tuple[Tensor, Tensor]:
@@ -120,9 +123,9 @@ class TypeAndArgument(ActionDistribution):
 
 
 class DiagonalGaussian(ActionDistribution):
-    """Independent normals; params are the means, then the log standard deviations.
+    """Independent normal distributions; `params` holds the means, then the log standard deviations.
 
-    Actions are not squashed: the world clips them, and the log-prob is that of the unclipped sample.
+    Actions are not squashed: the world clips them, and log-probs are computed for the unclipped samples.
     """
 
     def __init__(self, size: int):

@@ -1,7 +1,7 @@
-"""`policy.init=seeds`: the initial weights of the first version of these agents, instead of Holdfast's own.
+"""`policy.init=seeds`: initialise weights as in the first version of these agents, instead of Holdfast's default (`own`).
 
-Most layers are initialised alike in both (Linear and Conv orthogonal with gain 1, sqrt 2 before a tanh, biases 0). This
-file changes what differs; docs/agents.md has the table and the reasons.
+Most layers are the same in both (Linear and Conv orthogonal with gain 1, or sqrt 2 before a tanh; biases 0). This file
+re-initialises only the layers that differ; docs/agents.md lists them with the reasons.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from holdfast.recurrence.recurrent import Recurrent
 
 @torch.no_grad()
 def initialize_like_seeds(policy: Policy) -> None:
-    """Replace the initial weights of a freshly built agent where the first version's differ."""
+    """Re-initialise the layers of a new policy whose initialisation was different in the first version."""
     for module in policy.modules():
         match module:
             case Recurrent() | MinGRU():
                 # Each matrix orthogonal as a whole, not gate by gate. The first version had LSTMs only, so the biases
-                # of other cells stay as they are.
+                # of GRU and minGRU are not changed.
                 for parameter in module.parameters():
                     if parameter.dim() == 2:
                         nn.init.orthogonal_(parameter)

@@ -1,4 +1,4 @@
-"""LSTMWrapper: a policy from `encode_observations` and `decode_actions`; memory is handled here."""
+"""LSTMWrapper: base class for recurrent policies; subclasses write `encode_observations` and `decode_actions`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from holdfast.spec import WorldSpec, keys
 
 
 class LSTMWrapper(Policy):
-    """A policy around one recurrent core.
+    """Base class for policies with one recurrent core, which runs between an encoder and a decoder.
 
-    Two ways to subclass it. Usually: implement `encode_observations` and `decode_actions`, nothing else. Or override
-    `forward` and call `_manage_lstm_state`, `self.lstm` and `_store_lstm_state` in that order; they handle slots, resets
-    inside a sequence and detaching.
+    Usually a subclass only implements `encode_observations` and `decode_actions`. Alternatively, it overrides `forward` and
+    calls `_manage_lstm_state`, `self.lstm` and `_store_lstm_state` in that order; these methods read and write the memory,
+    reset it at episode starts and detach it.
 
-    core: "lstm", "gru", "mingru", "none", or a Core of your own.
+    core: "lstm", "gru", "mingru", "none" (no memory), or a custom Core.
     """
 
     def __init__(
@@ -40,24 +40,24 @@ class LSTMWrapper(Policy):
         self._pure_final: State | None = None
 
     def __call__(self, td: TensorDictBase, state: State | None = None, action: Tensor | None = None) -> TensorDictBase:
-        self._managed = self._pure_final = None  # left over if the last call raised
+        self._managed = self._pure_final = None  # may be set if the last call raised an exception
         out = super().__call__(td, state, action)
         final, self._pure_final = self._pure_final, None
         return out if final is None else with_state(out, final, keys.FINAL_STATE)
 
     def compile_around_recurrence(self) -> None:
-        """torch.compile encoder and heads; the core's kernel is already fused."""
+        """Apply torch.compile to the encoder and the heads; the core's kernel is already fused."""
         self.encode_observations = torch.compile(self.encode_observations)
         self.decode_actions = torch.compile(self.decode_actions)
 
     @abstractmethod
     def encode_observations(self, observations: Tensor) -> Tensor:
-        """Observations [N, ...] -> features [N, input_size]. Rows must not depend on each other."""
+        """Return features [N, input_size] for observations [N, ...]; each row must depend on its observation only."""
         raise self._not_implemented("encode_observations")
 
     @abstractmethod
     def decode_actions(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Core output [N, hidden_size] -> distribution params [N, P] and values [N]."""
+        """Return action distribution parameters [N, P] and values [N] for the core's output [N, hidden_size]."""
         raise self._not_implemented("decode_actions")
 
     @property
@@ -77,31 +77,36 @@ class LSTMWrapper(Policy):
         params, values = decoded
         return params.unflatten(0, (T, B)), values.reshape(T, B), final
 
-    # --------------------------------------------------------------------------- for a forward of your own
+    # --------------------------------------------------------------------------- for a custom forward
 
     @torch.compiler.disable
     def _manage_lstm_state(
         self, td: TensorDictBase, B: int, TT: int, device: torch.device
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Start state h and c, each [layers, B, hidden], and the slots to store it for (None: memory is not involved).
+        """Return the start state h and c, each [layers, B, hidden], and the slots [B] to store the final state for.
 
-        td is [B], [B, TT] or flattened to [B * TT]. The next call of `self.lstm` resets at its episode starts.
+        The slots are None if memory is neither read nor written. td: [B], [B, TT] or flattened to [B * TT]. Its episode
+        starts are used by the next call of `self.lstm`.
         """
         call = self._managed = open_call(self, td, B, TT)
         h, c = (leaf.to(device) for leaf in call.start)
         return h, c, call.slots
 
     def lstm(self, hidden: Tensor, lstm_state: tuple[Tensor, Tensor]) -> tuple[Tensor, State]:
-        """Run the core over hidden [TT, B, input_size] like nn.LSTM, with resets at episode starts."""
+        """Run the core over `hidden` [TT, B, input_size], as nn.LSTM does, but with resets at episode starts."""
         call, self._managed = self._managed, None
         if call is None or hidden.shape[:2] != call.first.shape:
-            expected = "call _manage_lstm_state first" if call is None else f"expected {[*call.first.shape]}"
-            raise RuntimeError(f"lstm got [time, slots] = {[*hidden.shape[:2]]}: {expected}.")
+            expected = (
+                "call _manage_lstm_state first"
+                if call is None
+                else f"expected {[*call.first.shape]}, as passed to _manage_lstm_state"
+            )
+            raise RuntimeError(f"self.lstm() got an input with [time, slots] = {[*hidden.shape[:2]]}: {expected}.")
         return self.core(hidden, lstm_state, call.first)
 
     @torch.compiler.disable
     def _store_lstm_state(self, lstm_h: Tensor, lstm_c: Tensor, env_id: Tensor | None) -> None:
-        """Store the state, detached, for these slots; with env_id None only return it to the caller of the policy."""
+        """Store the detached state for the slots `env_id` [B]; if None, the policy only returns it as the final state."""
         if env_id is None:
             self._pure_final = (lstm_h, lstm_c)
         else:

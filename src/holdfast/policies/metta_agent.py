@@ -1,4 +1,4 @@
-"""MettaAgent: a policy of either family, with everything that is saved along with its weights."""
+"""MettaAgent: a policy of either family, and the data that is saved with its weights."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from holdfast.spec import WorldSpec
 
 
 class MettaAgent(nn.Module):
-    """A policy of either family, and what is saved along with its weights.
+    """A policy of either family, and the data that is saved with its weights: settings, world spec and graph.
 
-    Calling it calls the policy, and attributes of the policy can be read through it, so it can be wrapped by modules that
-    only call it (DistributedDataParallel). Set attributes on `agent.policy`.
+    Calls and attribute reads are forwarded to `agent.policy`, so that wrappers such as DistributedDataParallel work. To set
+    an attribute of the policy, set it on `agent.policy`.
     """
 
     def __init__(self, settings: PolicySection, spec: WorldSpec, graph: Any = None):
@@ -46,14 +46,14 @@ class MettaAgent(nn.Module):
             return getattr(super().__getattr__("policy"), name)
 
     def facts(self) -> dict[str, Any]:
-        """What is saved beside the weights: the vocabulary and, for the component family, the graph."""
+        """Return the data to save with the weights: the vocabulary and, for the component family, the graph."""
         return {"vocabulary": asdict(self.policy.vocabulary), "graph": self.graph}
 
     @classmethod
     def restore(
         cls, settings: PolicySection, spec: WorldSpec, facts: Mapping[str, Any], weights: Mapping[str, Tensor]
     ) -> MettaAgent:
-        """Rebuild a saved agent for the world it was saved in, without reading files."""
+        """Rebuild a saved agent without reading its YAML file. spec: the world that the agent was built for."""
         graph = facts["graph"]
         if graph is not None:
             read_entries(graph, "checkpoint")
@@ -62,26 +62,32 @@ class MettaAgent(nn.Module):
         return agent
 
     def take(self, facts: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
-        """Load weights saved by an agent of either family, matched by the names both families share."""
+        """Load weights saved from an agent of either family. Weights are matched by shared_name()."""
         policy = self.policy
         policy.take_vocabulary(Vocabulary.from_json(facts["vocabulary"]))
         given = {shared_name(name): tensor for name, tensor in weights.items()}
         own = policy.state_dict()
         if len(given) < len(weights):
-            raise SettingsError("two of these weights have the same shared name, so they cannot be told apart.")
+            raise SettingsError(
+                "two of these weights have the same name once component prefixes are removed; rename one component."
+            )
         unmatched = sorted(given.keys() ^ {shared_name(name) for name in own})
         if unmatched:
-            raise SettingsError(f"these weights are of another agent: only one of the two has {unmatched[0]}.")
+            raise SettingsError(
+                f"these weights belong to another agent: parameter {unmatched[0]} is missing or unexpected."
+            )
         for name, tensor in own.items():
             there = given[shared_name(name)]
             if there.shape != tensor.shape:
-                shapes = f"{list(there.shape)} there, {list(tensor.shape)} here"
-                raise SettingsError(f"these weights are of an agent of another size: {shared_name(name)} is {shapes}.")
+                shapes = f"shape {list(there.shape)} in the weights, {list(tensor.shape)} in this agent"
+                raise SettingsError(
+                    f"these weights belong to an agent of another size: {shared_name(name)} has {shapes}."
+                )
         policy.load_state_dict({name: given[shared_name(name)] for name in own})
 
 
 def shared_name(name: str) -> str:
-    """The name of a weight in both families: components._core_.layer.bias_l0 -> core.bias_l0."""
+    """Return the weight name that both families share: components._core_.layer.bias_l0 -> core.bias_l0."""
     parts = name.split(".")
     if len(parts) < 3 or parts[0] != "components" or parts[2] not in ("layer", "kept"):
         return name

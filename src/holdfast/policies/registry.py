@@ -1,4 +1,4 @@
-"""Build the policy that the settings describe: a registered agent, a graph of components, or a class in a user's file."""
+"""Build a policy from its settings: a registered agent, a graph of components, or a class in a user's file."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ LARGEST_FILE = 100_000
 
 
 def make_policy(settings: PolicySection, spec: WorldSpec, graph: Any = None) -> Policy:
-    """The policy of these settings for this world. Weights are drawn from torch's generator.
+    """Build the policy for this world. Initial weights are drawn from torch's global random generator.
 
-    graph: the components from a checkpoint, to use instead of reading the agent's file.
+    graph: the components saved in a checkpoint; if given, the agent's YAML file is not read.
     """
     options = _options(settings)
     match settings:
@@ -42,13 +42,13 @@ def make_policy(settings: PolicySection, spec: WorldSpec, graph: Any = None) -> 
 
 
 def read_graph(agent: str) -> Any:
-    """The components of a ready-made agent or of a .yaml file."""
+    """Read and parse the component graph of a built-in agent or of a .yaml file."""
     path = GRAPHS / f"{agent}.yaml" if agent in GRID_AGENTS else Path(agent).expanduser()
     try:
         with path.open("rb") as file:
             raw = file.read(LARGEST_FILE + 1)
         if len(raw) > LARGEST_FILE:
-            raise ValueError(f"larger than {LARGEST_FILE} bytes, too large for an agent")
+            raise ValueError(f"the file is larger than {LARGEST_FILE} bytes, the limit for an agent file")
         return parse_yaml(raw.decode("utf-8"))
     except OSError as error:
         raise SettingsError(f"agent={agent}: cannot read the file: {error.strerror or error}.") from error
@@ -57,7 +57,7 @@ def read_graph(agent: str) -> Any:
 
 
 def load_class(py_agent: str) -> type[Policy]:
-    """The class of FILE.py:CLASS. Executes the file."""
+    """Execute the file and return the policy class for `py_agent`, written FILE.py:CLASS."""
     file, _, name = py_agent.rpartition(":")
     module = load_file(file, f"py_agent={py_agent}")
     found = getattr(module, name, None)
@@ -65,12 +65,18 @@ def load_class(py_agent: str) -> type[Policy]:
         classes = {key: value for key, value in vars(module).items() if isinstance(value, type)}
         own = [key for key, kind in classes.items() if issubclass(kind, Policy) and kind.__module__ == module.__name__]
         listed = ", ".join(own) or "none"
-        raise SettingsError(f"py_agent={py_agent}: {name} is not a policy class. Policies in the file: {listed}.")
+        raise SettingsError(
+            f"py_agent={py_agent}: {name} is not a policy class. Policies in the file: {listed}. "
+            "A policy must subclass Policy."
+        )
     return found
 
 
 def load_file(file: str, asked: str) -> ModuleType:
-    """Execute a file that the user named on the command line, and so trusts. asked: the user's words, for errors."""
+    """Execute a Python file given on the command line and return its module.
+
+    asked: the command-line argument, for error messages.
+    """
     path = Path(file).expanduser()
     if not path.is_file():
         raise SettingsError(f"{asked}: no such file: {file}.")
@@ -81,9 +87,8 @@ def load_file(file: str, asked: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickle look up their module
     folder = str(path.absolute().parent)
-    sys.path.insert(
-        0, folder
-    )  # so that it can import modules beside it, as a script can; afterwards last, for later imports
+    # First, so that the file can import modules in its folder, as a script can; moved to the end for later imports.
+    sys.path.insert(0, folder)
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
@@ -98,20 +103,24 @@ def load_file(file: str, asked: str) -> ModuleType:
 
 
 def _make_own(kind: type[Policy], py_agent: str, spec: WorldSpec, options: dict[str, Any]) -> Policy:
-    """Build a user's class with the world and the common settings that differ from their defaults."""
+    """Build a user's policy class with the world's spec, its `kwargs` and the common settings that are not the default."""
     kwargs = options.pop("kwargs")
     changed = {key: value for key, value in options.items() if not (key == "memory_scope" and value == "episode")}
     try:
         return kind(spec, **changed, **kwargs)
     except TypeError as error:
         given = ", ".join(["world", *(f"{name}={value!r}" for name, value in (changed | kwargs).items())])
-        raise SettingsError(f"py_agent={py_agent}: {error}.\nIt was called with ({given}).") from error
+        raise SettingsError(
+            f"py_agent={py_agent}: {error}.\nThe class was called with ({given}); check policy.kwargs and the constructor."
+        ) from error
     except SystemExit as error:  # otherwise the command would end, perhaps with exit code 0
-        raise SettingsError(f"py_agent={py_agent}: its constructor calls sys.exit(){place_of(error)}.") from error
+        raise SettingsError(
+            f"py_agent={py_agent}: its constructor calls sys.exit(){place_of(error)}. Raise an exception instead."
+        ) from error
 
 
 def _options(settings: PolicySection) -> dict[str, Any]:
-    """Constructor arguments, without those that keep the agent's default."""
+    """Return the constructor arguments, without settings that keep the agent's default (None or "own")."""
     options: dict[str, Any] = settings.model_dump(exclude={"agent", "py_agent", "init", "compile", "weights"})
     names = {"hidden": "hidden_size", "layers": "num_layers"}
     return {names.get(key, key): value for key, value in options.items() if value not in (None, "own")}

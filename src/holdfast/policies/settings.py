@@ -1,4 +1,4 @@
-"""Settings of the kinds of policies, which can be read without importing torch."""
+"""Settings for each kind of policy. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ GRID_AGENTS = tuple(sorted(path.stem for path in GRAPHS.glob("*.yaml")))  # in b
 class GridPolicySection(PolicySection):
     init: Literal["own", "seeds"] = Field(
         default="own",
-        description="initial weights: own, or seeds for those of the first version (LSTM biases 1, small embeddings)",
+        description="weight initialization: own (built-in), or seeds "
+        "(first version of these agents: LSTM biases 1, small embeddings)",
     )
 
 
 @POLICIES.register("plain")
 class PlainPolicySettings(GridPolicySection):
     py_agent: Annotated[str, OneOf(plain_agents)] = Field(
-        default="fast", description="agent for grid worlds, in plain PyTorch"
+        default="fast", description="grid-world agent, written as a PyTorch class"
     )
 
     @classmethod
@@ -37,10 +38,14 @@ Widths = list[Annotated[int, Field(ge=1, le=8192)]]
 
 @POLICIES.register("box")
 class BoxPolicySettings(PolicySection):
-    py_agent: Literal["box"] = Field(default="box", description="agent for vectors, images and symbols")
+    py_agent: Literal["box"] = Field(
+        default="box", description="agent for observations that are vectors, images or symbols"
+    )
     encoder: Widths = Field(default=[64, 64], description="layer widths of the MLP encoder")
-    heads: Widths = Field(default=[64], description="hidden layer widths of the actor and of the critic")
-    normalize_obs: bool = Field(default=True, description="normalize observations by their running mean and variance")
+    heads: Widths = Field(default=[64], description="hidden layer widths of the actor and critic MLPs")
+    normalize_obs: bool = Field(
+        default=True, description="normalize vector observations by their running mean and variance"
+    )
     log_std: float = Field(
         default=0.0, ge=-5.0, le=2.0, description="initial log standard deviation of continuous actions"
     )
@@ -57,7 +62,7 @@ class ComponentPolicySettings(GridPolicySection):
 
     agent: str = Field(
         pattern=rf"^({'|'.join(GRID_AGENTS)}|[^\x00-\x1f\x7f]+\.ya?ml)$",
-        description="agent as a graph of components: a ready-made one or your own .yaml file",
+        description="agent built from a graph of components: the name of a built-in agent, or the path of a .yaml file",
         json_schema_extra={"allowed": f"one of {', '.join(GRID_AGENTS)}, or the path of a .yaml file"},
     )
 
@@ -76,10 +81,10 @@ class OwnPolicySettings(PolicySection):
 
     py_agent: str = Field(
         pattern=r"^[^\x00-\x1f\x7f]*[^\x00-\x1f\x7f/]\.py:[A-Za-z_]\w*$",
-        description="policy class in your own file; the file is executed, so a settings file cannot name it",
+        description="custom policy class; the file is executed, so set this on the command line, not in a settings file",
         json_schema_extra={"allowed": "FILE.py:CLASS, such as ./mine.py:MyPolicy"},
     )
-    kwargs: dict[str, Any] = Field(default={}, description="keyword arguments for the class")
+    kwargs: dict[str, Any] = Field(default={}, description="keyword arguments for the constructor of the policy class")
 
     @classmethod
     def accepts(cls, key: str, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Features and actions by name, so that a policy can move between worlds that number them differently."""
+"""Match features and actions by name, so that a policy can run in worlds that number them differently."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.spec import ActionSpec, DiscreteActions, Feature, MultiDiscreteAct
 
 @dataclass(frozen=True)
 class Channel:
-    """One input channel: an amount ("inv:heart", divided by scale) or a category that is present ("tag=wall")."""
+    """One input channel: an amount ("inv:heart", divided by `scale`) or a category ("tag=wall", 1 if present)."""
 
     name: str
     scale: float = 1.0
@@ -23,7 +23,7 @@ class Channel:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Channels and actions in the order of the policy's weights. New names are only appended."""
+    """The policy's channel and action names, in the order of its weights. New names are always appended at the end."""
 
     channels: tuple[Channel, ...] = ()
     actions: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class Vocabulary:
         return Vocabulary(channels_of(spec), action_names(spec.actions))
 
     def extended(self, spec: WorldSpec) -> Vocabulary:
-        """This vocabulary plus the new names of a world. Known channels keep the scale they were learned with."""
+        """Return this vocabulary plus the new names of a world. Known channels keep the scale used in training."""
         known = {channel.name for channel in self.channels}
         return Vocabulary(
             self.channels + tuple(channel for channel in channels_of(spec) if channel.name not in known),
@@ -41,29 +41,29 @@ class Vocabulary:
         )
 
     def missing(self, spec: WorldSpec) -> list[str]:
-        """Names of a world that are not in the vocabulary."""
+        """Return the channel and action names of a world that are not in this vocabulary."""
         more = self.extended(spec)
         new_channels = [channel.name for channel in more.channels[len(self.channels) :]]
         return new_channels + [f"action {name}" for name in more.actions[len(self.actions) :]]
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Vocabulary:
-        """From what dataclasses.asdict returned."""
+        """Build a vocabulary from the result of dataclasses.asdict()."""
         return Vocabulary(tuple(Channel(**channel) for channel in data["channels"]), tuple(data["actions"]))
 
 
 class Adaptive(nn.Module):
-    """A layer that depends on how the current world numbers its features or actions."""
+    """Base class: a layer that must be adapted to how the current world numbers its features or actions."""
 
-    finds: ClassVar[Literal["features", "actions"] | None] = None  # looked up by name
+    finds: ClassVar[Literal["features", "actions"] | None] = None  # what the layer looks up by name
 
     @abstractmethod
     def adapt(self, spec: WorldSpec, vocabulary: Vocabulary) -> None:
-        """Switch to this world. Weights grow to the vocabulary's size; existing ones stay as they are."""
+        """Switch to this world. Weights grow to the size of the vocabulary; existing weights do not change."""
 
 
 def grow(weight: Tensor, size: int, axis: int = 0) -> Tensor:
-    """Append zeros along an axis up to `size`, for names that are new. A weight of that size is returned as it is."""
+    """Append zeros along `axis` up to `size`, for new names. Return the weight unchanged if it already has that size."""
     extra = size - weight.shape[axis]
     if extra <= 0:
         return weight
@@ -86,7 +86,7 @@ def channels_of(spec: WorldSpec) -> tuple[Channel, ...]:
 
 
 def action_names(actions: ActionSpec) -> tuple[str, ...]:
-    """One name per logit of a flat action list; () for other kinds of actions."""
+    """Return one name per logit for discrete actions and (type, argument) actions; () for all other action specs."""
     match actions:
         case DiscreteActions(names=names):
             return names

@@ -1,4 +1,4 @@
-"""Recurrent cores over [T, B] with episode resets inside, and the table that keeps their state between calls."""
+"""Recurrent cores that run over [T, B] and reset at episode starts, and Memory, which stores their state between calls."""
 
 from holdfast.recurrence.cell_core import CellCore
 from holdfast.recurrence.core import Core, Memoryless, State, make_core

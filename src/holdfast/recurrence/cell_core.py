@@ -1,4 +1,4 @@
-"""CellCore: a recurrent cell of your own, such as nn.LSTMCell, as a core."""
+"""CellCore: use a recurrent cell, such as nn.LSTMCell or a custom module, as a core."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from holdfast.recurrence.core import Core, State
 
 
 class CellCore(Core):
-    """Run `cell(x [B, I], state) -> state` step by step, with a reset at every episode start.
+    """Run `cell(x [B, I], state) -> state` step by step, and reset the state at every episode start.
 
-    The state is one tensor [B, H], as in nn.GRUCell, or a tuple of `num_leaves` of them, as in nn.LSTMCell; the first one is the
-    core's output.
+    With num_leaves=1 the cell's state is a tensor [B, H], as in nn.GRUCell. With more, it is a tuple of `num_leaves` such
+    tensors, as in nn.LSTMCell. The first state tensor is also the core's output.
     """
 
     def __init__(self, cell: nn.Module, input_size: int, hidden_size: int, num_leaves: int = 1):

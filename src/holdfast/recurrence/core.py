@@ -1,4 +1,4 @@
-"""Core: a recurrent network as one function over [T, B], for a single acting step and for a whole segment."""
+"""Core: base class of recurrent networks. The same call runs one acting step (T=1) or a whole segment."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ State = tuple[Tensor, ...]
 
 
 class Core(nn.Module):
-    """x [T, B, I], state, first [T, B] -> y [T, B, H], state after the last step.
+    """Base class: x [T, B, I], state, `first` flags [T, B] -> y [T, B, H], state after the last step.
 
-    A slot whose `first` is set at step t enters step t with zero state: neither values nor gradients cross it. State is
-    passed in and returned, and never kept here.
+    Where `first[t, b]` is set, slot b starts step t with zero state: neither values nor gradients cross an episode start.
+    The state is an argument and a result, and is never stored in the core.
     """
 
-    num_leaves = 1  # state tensors
+    num_leaves = 1  # number of state tensors
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int):
         super().__init__()
@@ -32,54 +32,56 @@ class Core(nn.Module):
 
     @property
     def state_shapes(self) -> tuple[tuple[int, int], ...]:
-        """(layers, hidden) of each state tensor; with B slots it is [layers, B, hidden]."""
+        """Return (layers, hidden) for each state tensor; with B slots the tensor has shape [layers, B, hidden]."""
         return ((self.num_layers, self.hidden_size),) * self.num_leaves
 
     @abstractmethod
     def forward(self, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]: ...
 
     def initial_state(self, B: int) -> State:
-        """Zeros for B slots, with the device and type of the parameters."""
+        """Return a zero state for B slots, with the device and dtype of the parameters."""
         like = next(self.parameters())
         return tuple(like.new_zeros(layers, B, hidden) for layers, hidden in self.state_shapes)
 
     def check(self, x: Tensor, state: State, first: Tensor) -> Tensor:
-        """Raise ValueError for shapes that do not fit together; return `first` as bool [T, B]."""
+        """Raise ValueError if the shapes of `x`, `state` and `first` do not match; return `first` as bool [T, B]."""
         if x.dim() != 3 or x.shape[2] != self.input_size or 0 in x.shape:
             raise ValueError(
-                f"x has shape {list(x.shape)}; it must be [T, B, {self.input_size}], with T and B at least 1."
+                f"`x` has shape {list(x.shape)}; it must be [T, B, {self.input_size}], with T and B at least 1."
             )
         T, B, _ = x.shape
         if first.shape != (T, B):
             raise ValueError(
-                f"first has shape {list(first.shape)}; for x of shape {list(x.shape)} it must be [{T}, {B}]."
+                f"`first` has shape {list(first.shape)}; for `x` of shape {list(x.shape)} it must be [{T}, {B}]."
             )
         check_state(state, self.state_shapes, B)
         return as_mask(first)
 
 
 def check_state(state: State, state_shapes: Sequence[tuple[int, int]], B: int) -> None:
-    """Raise ValueError if this is not a state of B slots."""
+    """Raise ValueError if the tensors in `state` do not have the shapes for B slots."""
     given, needed = [list(leaf.shape) for leaf in state], [[layers, B, hidden] for layers, hidden in state_shapes]
     if given != needed:
-        raise ValueError(f"state has shapes {given}; for {B} slots it must be {needed}, as initial_state({B}) returns.")
+        raise ValueError(
+            f"`state` has shapes {given}; for {B} slots it must be {needed}, as returned by initial_state({B})."
+        )
 
 
 def as_mask(first: Tensor) -> Tensor:
-    """Convert to bool: any number but 0 is true. As integers, flags would be taken for indices."""
+    """Return the `first` flags as bool; nonzero is true. Integer flags would be used as indices, not as a mask."""
     return first if first.dtype == torch.bool else first != 0
 
 
 def make_core(kind: str, input_size: int, hidden_size: int, num_layers: int) -> Core:
-    """The core registered as `kind`, such as "lstm"; "none" has no memory."""
+    """Build the core registered as `kind`, such as "lstm" or, without memory, "none"."""
     if kind not in CELLS:
-        raise ValueError(f"unknown core {kind!r}; registered are {', '.join(CELLS)}.")
+        raise ValueError(f"unknown core {kind!r}; choose one of {', '.join(CELLS)}.")
     return CELLS[kind](input_size, hidden_size, num_layers)
 
 
 @CELLS.register("none")
 class Memoryless(Core):
-    """num_layers x (Linear, tanh), as a control: the same interface without memory. Its state is ()."""
+    """A feed-forward baseline without memory: `num_layers` linear layers, each followed by tanh. The state is ()."""
 
     num_leaves = 0
 

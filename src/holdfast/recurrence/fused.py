@@ -1,12 +1,12 @@
 """Episode resets inside torch's fused kernels (oneDNN, cuDNN), which have no reset input.
 
-A blank row is inserted before every episode that opens after step 0. An extra input column is 1 on blank rows, with
-weights so large that the gates are exactly 0: the row leaves exactly zero state and passes no gradient. A second column is
-1 on rows below a slot's last step and opens the forget gate to exactly 1, so that c is kept until the last row; h is read
-from the row of the last step. `packing` decides where the rows go.
+A reset row (`blank`) is inserted before every episode that starts after step 0. An extra input column is 1 on reset rows;
+its weights are so large that the gates are exactly 0, so the row sets the state to exactly zero and passes no gradient. A
+second column (`hold`) is 1 on rows below a slot's last step; it opens the forget gate to exactly 1, so that c is kept until
+the last row. h is read from the row of the last step. The `packing` module decides where the rows are placed.
 
-Inserted rows give parameters no gradient: x is 0 there, the weights of both columns are constants, and b_ih is moved to a
-third column that is 1 on real rows only. x must not be NaN: 0 * NaN would not reset.
+Inserted rows add nothing to parameter gradients: x is 0 on these rows, the weights of both columns are constants, and b_ih
+is moved to a third column that is 1 on real rows only. x must not contain NaN: 0 * NaN would not reset.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor
 from holdfast.recurrence.core import State
 from holdfast.recurrence.packing import Packing, pack
 
-# sigmoid(+-1e4 + any sane gate input) is exactly 0 or 1, and 1e4 fits every float type
+# sigmoid(+-1e4 + a gate input of usual size) is exactly 0 or 1, and 1e4 fits every float dtype
 SHUT, OPEN = -1e4, 1e4
 
 # Measured, one acting step, one thread: 8 slots of 64 units 0.57x the kernel's time, 24 of 128 0.84x, 64 of 128 1.03x.
@@ -35,7 +35,7 @@ warnings.filterwarnings("ignore", message="RNN module weights are not part of si
 
 @dataclass(frozen=True)
 class Cell:
-    """Weights, one per gate, of the columns that mark blank rows and rows that hold the state."""
+    """A kernel, and the weights (one per gate) of two input columns: `blank` resets the state, `hold` keeps it."""
 
     kernel: Literal["lstm", "gru"]
     blank: tuple[float, ...]
@@ -51,14 +51,17 @@ GRU_CELL = Cell("gru", blank=(SHUT, SHUT, 0.0), hold=(0.0, OPEN, 0.0))  # r, z, 
 
 
 def unroll(cell: Cell, x: Tensor, state: State, first: Tensor, weights: list[Tensor]) -> tuple[Tensor, State]:
-    """Core.forward for a state that is already zero where first[0] is set; weights as in Recurrent.weights."""
+    """Run all layers; arguments and result as in Core.forward. weights: from Recurrent.weights().
+
+    `state` must already be zero for the slots whose `first[0]` flag is set.
+    """
     packing = pack(first.cpu().numpy()) if len(first) > 1 else None
     is_step = len(first) == 1 and not torch.is_grad_enabled() and not x.is_cuda
     if is_step and cell is LSTM_CELL and first.shape[1] <= FEW_SLOTS:
         return step_lstm(x, state, weights)
     if packing is None and cell is LSTM_CELL and not torch.is_grad_enabled():
-        # Without grad mode oneDNN takes another kernel, whose results differ four times as much from those of learning
-        # (1.8e-6 instead of 2.4e-7). With nothing that requires grad, grad mode records no graph.
+        # Without grad mode oneDNN uses another kernel, whose results differ more from those in learning (1.8e-6 instead of
+        # 2.4e-7). The inputs are detached, so no graph is recorded.
         with torch.enable_grad():
             y, *final = call_kernel(cell, x.detach(), detached(state), list(detached(weights)))
             return y, tuple(final)
@@ -85,7 +88,10 @@ def unroll(cell: Cell, x: Tensor, state: State, first: Tensor, weights: list[Ten
 
 
 def step_lstm(x: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, State]:
-    """One acting step x [1, B, I] by plain operations: for few slots, the kernel's rearranging of weights takes most of its time."""
+    """Run one acting step x [1, B, I] without the fused kernel.
+
+    For few slots the kernel spends most of its time on reordering weights.
+    """
     y, h_out, c_out = x[0], [], []
     for layer, (h, c) in enumerate(zip(*(leaf.unbind(0) for leaf in state), strict=True)):
         w_ih, w_hh, b_ih, b_hh = weights[4 * layer : 4 * layer + 4]
@@ -100,7 +106,7 @@ def step_lstm(x: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, S
 
 
 def call_kernel(cell: Cell, x: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, ...]:
-    """y and the final state of one call over all layers in `weights`, without resets."""
+    """Call torch's fused kernel for all layers in `weights`, without resets; return y and the final state."""
     options = (True, len(state[0]), 0.0, torch.is_grad_enabled(), False, False)
     if cell.kernel == "lstm":
         return torch._VF.lstm(x, [leaf.contiguous() for leaf in state], weights, *options)
@@ -112,20 +118,20 @@ def detached(tensors: Sequence[Tensor]) -> State:
 
 
 def add_columns(leaf: Tensor, extra: int) -> Tensor:
-    """Append `extra` zero columns: leaf [1, B, H] -> [1, B + extra, H]."""
+    """Append `extra` zero columns to a state tensor [1, B, H]; return [1, B + extra, H]."""
     return torch.cat([leaf, leaf.new_zeros(1, extra, leaf.shape[2])], 1) if extra else leaf
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A packing as index tensors. Step numbers are t * B + b, cell numbers row * num_columns + column."""
+    """A Packing as index tensors. A step's index is t * B + b; a cell's index is row * num_columns + column."""
 
     cell_of_step: Tensor  # [steps]
-    step_of_cell: Tensor  # [cells], 0 on inserted cells
-    inserted: Tensor  # the cells without a step
-    last: Tensor  # [B] cell of each slot's last step
-    last_column: Tensor  # [B]
-    flags: Tensor  # [cells, 3]: 1 on real cells | on blank cells | on cells that hold the state
+    step_of_cell: Tensor  # [cells], 0 for inserted cells
+    inserted: Tensor  # indices of the cells without a step
+    last: Tensor  # [B], the cell of each slot's last step
+    last_column: Tensor  # [B], the column of that cell
+    flags: Tensor  # [cells, 3]: 1 for cells with a step | for reset cells | for cells that keep the state
 
     @staticmethod
     def of(packing: Packing, like: Tensor) -> Layout:
@@ -145,16 +151,22 @@ class Layout:
         return Layout(*tensors, flags=torch.from_numpy(flags).to(like))
 
     def spread(self, steps: Tensor) -> Tensor:
-        """[steps, N] -> [cells, N], zero on inserted cells. index_select is four times as fast as index_copy_."""
+        """Copy values per step [steps, N] to their cells; return [cells, N], zero for inserted cells.
+
+        index_select is four times as fast as index_copy_.
+        """
         return steps.index_select(0, self.step_of_cell).index_fill_(0, self.inserted, 0.0)
 
     def collect(self, cells: Tensor) -> Tensor:
-        """[cells, N] -> [steps, N]."""
+        """Return the values of each step's cell: [cells, N] -> [steps, N]."""
         return cells.index_select(0, self.cell_of_step)
 
 
 class Rearrange(torch.autograd.Function):
-    """Layout.spread or Layout.collect, each with the other as its gradient; that of index_select would add row by row."""
+    """Apply Layout.spread or Layout.collect; the backward pass of each is the other.
+
+    The backward pass of index_select would be slower, because it adds row by row.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, move: Callable[[Tensor], Tensor], move_back: Callable[[Tensor], Tensor]) -> Tensor:

@@ -1,4 +1,4 @@
-"""A GRU layer over a whole segment with a hand-written backward, for devices where torch has no fused kernel.
+"""A GRU layer over a whole segment with a hand-written backward pass, for devices without a fused GRU kernel in torch.
 
 Only h @ w_hh depends on the previous step; the input projection, the derivatives of the gates and the gradients of the
 weights are computed for all steps at once. A reset sets rows of h to zero.
@@ -16,7 +16,10 @@ from holdfast.recurrence.core import State
 
 
 def unroll_gru(x: Tensor, state: State, first: Tensor, weights: list[Tensor]) -> tuple[Tensor, State]:
-    """Core.forward for a state that is already zero where first[0] is set; weights as in Recurrent.weights."""
+    """Run all layers of a GRU; arguments and result as in Core.forward. weights: from Recurrent.weights().
+
+    `state` must already be zero for the slots whose `first[0]` flag is set.
+    """
     resets = Resets(first)
     finals = []
     for layer, h in enumerate(state[0].unbind(0)):
@@ -26,9 +29,10 @@ def unroll_gru(x: Tensor, state: State, first: Tensor, weights: list[Tensor]) ->
 
 
 class Resets:
-    """The episode starts after step 0 of first [T, B].
+    """The episode starts after step 0, as index tensors; `first` holds the episode-start flags [T, B].
 
-    by_step[t]: the slots that start an episode at step t, or None. rows: all of them as rows of [T * B], or None.
+    by_step[t]: the slots that start an episode at step t, or None if there are none.
+    rows: the indices t * B + slot of all these starts, or None if there are none.
     """
 
     def __init__(self, first: Tensor):
@@ -43,7 +47,7 @@ class Resets:
 
 
 class GRULayer(torch.autograd.Function):
-    """x [T, B, I], h [B, H] -> y [T, B, H], final h.
+    """One GRU layer: x [T, B, I], start state h [B, H] -> y [T, B, H], final state [B, H].
 
     tanh(v) is computed as 2 sigmoid(2 v) - 1, because torch.tanh takes twice as long on CPU.
     """
@@ -62,7 +66,7 @@ class GRULayer(torch.autograd.Function):
         ctx.resets = resets
         ctx.set_materialize_grads(False)
 
-        # Tensors, because every operation would convert a Python number, which takes half of its time.
+        # Tensors, because converting a Python number would take half of the time of each operation.
         two, minus_one = x.new_tensor([2.0, -1.0]).unbind(0)
         w_rz, w_n = w_hh[: 2 * H].t().contiguous(), w_hh[2 * H :].t().contiguous()
         steps = (*gates.view(T, B, 3, H).unbind(2), gates[:, :, : 2 * H], n_from_h, y)
@@ -87,8 +91,8 @@ class GRULayer(torch.autograd.Function):
         if resets.rows is not None:
             h_before.view(T * B, H).index_fill_(0, resets.rows, 0.0)
 
-        # d: derivative of h by each gate's input; the loop multiplies it by the gradient of h. n is there twice, for its
-        # input from h and its input from x, so that both matrix products find their gates side by side.
+        # d: derivative of h with respect to each gate's input; the loop multiplies it by the gradient of h. The gate n is
+        # stored twice, for its inputs from h and from x, so that both matrix products read contiguous gates.
         d = y.new_empty(T, B, 4, H)
         d_nh, d_r, d_z, d_nx = d.unbind(2)
         torch.mul(n, n, out=d_nh)

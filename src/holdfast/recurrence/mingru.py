@@ -1,4 +1,4 @@
-"""minGRU (Feng et al. 2024, "Were RNNs All We Needed?"): gates depend on the input only, so steps need no matmul."""
+"""minGRU (Feng et al. 2024, "Were RNNs All We Needed?"): gates depend on the input only, so no step needs a matmul."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.recurrence.scan import scan
 
 @CELLS.register("mingru")
 class MinGRU(Core):
-    """h_t = (1 - z_t) * h_{t-1} + z_t * n_t per layer, with n and the logits of z linear in x. State (h,)."""
+    """Each layer computes h_t = (1 - z_t) * h_{t-1} + z_t * n_t; n and the logits of z are linear in x. State: (h,)."""
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int):
         super().__init__(input_size, hidden_size, num_layers)
@@ -23,14 +23,14 @@ class MinGRU(Core):
             for half in weight.chunk(2):  # gate and candidate
                 nn.init.orthogonal_(half)
             # Units forget between 1/2 and 1/150 of their state per step, so some remember far back from the start.
-            # After 200 updates such a cell recalled a cue 23 steps old in 93% of cases (biases 0: 26%, chance), and one
+            # After 200 updates such a cell recalled a cue 23 steps old in 93% of cases (biases 0: 26%, chance), and a cue
             # that depends on the last two steps in 72% (biases 0: 82%).
             bias[:hidden_size] = torch.linspace(0.0, -5.0, hidden_size)
             self.register_parameter(f"weight_l{layer}", nn.Parameter(weight))
             self.register_parameter(f"bias_l{layer}", nn.Parameter(bias))
 
     def weights(self, layer: int) -> tuple[Tensor, Tensor]:
-        """weight [2H, in] and bias [2H] of a layer: rows of the gate, then of the candidate."""
+        """Return the weight [2H, inputs] and bias [2H] of a layer; the first H rows are the gate, the others the candidate."""
         return self.get_parameter(f"weight_l{layer}"), self.get_parameter(f"bias_l{layer}")
 
     # torch.compile would unroll the loop over steps.

@@ -1,4 +1,4 @@
-"""The plain masked loop: a reference implementation for tests, simple enough to check by reading."""
+"""Reference implementation of the recurrent cores for tests: a plain loop over steps that masks the state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.recurrence.recurrent import GRU, LSTM
 
 
 def masked_loop(core: LSTM | GRU | MinGRU, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:
-    """Same arguments and result as core(x, state, first), one layer and one step at a time, with autograd."""
+    """Compute core(x, state, first) one layer and one step at a time, with gradients from autograd."""
     step = mingru_step if isinstance(core, MinGRU) else lstm_step if isinstance(core, LSTM) else gru_step
     first = as_mask(first).unsqueeze(-1)
     finals = []

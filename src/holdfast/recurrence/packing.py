@@ -1,8 +1,9 @@
-"""Arrange the episodes of a segment in columns, with a blank cell before each episode that starts from zero.
+"""Arrange the episodes of a segment in columns, with a reset cell before each episode that starts from zero state.
 
-A piece is the part of one episode that lies in the segment of one slot. Heads (from step 0) need their slot's start
-state, so head b opens column b. Tails (up to the last step) must end their column, because a kernel returns c after the
-last row only. Other pieces may go anywhere.
+A piece is the part of one episode that lies in one slot's segment. A head is a piece that starts at step 0: it needs the
+start state of its slot, so the head of slot b is placed at the top of column b. A tail is a piece that ends at the last
+step: it must be at the bottom of its column, because a kernel returns c after the last row only. All remaining pieces may
+be placed anywhere.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 
 GOOD_ENOUGH = 1.02  # stop searching when a layout has at most 2% more cells than needed
-SHIFT = 32  # (free cells, column) packed into one integer: sorting tuples takes twice the time
+SHIFT = 32  # (free cells, column) is packed into one integer: sorting tuples takes twice as long
 COLUMN = (1 << SHIFT) - 1
 
 
 @dataclass(frozen=True)
 class Packing:
-    """num_rows x num_columns cells; rows, columns [T, B] are the position of each step.
+    """A layout of num_rows x num_columns cells. rows, columns: [T, B], the position of each step.
 
-    The other cells are blank, except below a slot without an interior reset (unbroken [B]): those hold the state.
+    unbroken: [B], true for slots without a reset after step 0. The cells below such a slot keep its state; all remaining
+    cells without a step reset the state to zero.
     """
 
     num_rows: int
@@ -32,10 +34,10 @@ class Packing:
 
 
 def pack(first: np.ndarray) -> Packing | None:
-    """The layout for first [T, B]; None if no episode opens after row 0, which is ignored.
+    """Return the layout for the `first` flags [T, B], or None if no episode starts after step 0. Row 0 is ignored.
 
-    One column per slot is best when all slots reset at the same steps. Otherwise columns of T or T + 1 rows, filled
-    tightly with pieces of any slot, need hardly more cells than there are steps and episodes.
+    One column per slot is best when all slots reset at the same steps. Otherwise, columns of T or T + 1 rows
+    that mix pieces of different slots need little more than one cell per step and per reset.
     """
     T, B = first.shape
     opens = first.T.copy()
@@ -67,9 +69,9 @@ def pack(first: np.ndarray) -> Packing | None:
 def fill_columns(
     lengths: list[int], heads: np.ndarray, tails: np.ndarray, num_rows: int
 ) -> tuple[int, np.ndarray, np.ndarray]:
-    """Best-fit packing, longest piece first; a new column if none has room.
+    """Place the pieces in columns by best fit, longest piece first; add a column if none has enough room.
 
-    Returns the number of columns, and the row and column of each piece.
+    Return the number of columns, and the row and column of each piece.
     """
     row, column = [0] * len(lengths), [0] * len(lengths)
     next_row = []
@@ -79,11 +81,11 @@ def fill_columns(
     room = sorted((num_rows - used << SHIFT) + b for b, used in enumerate(next_row) if used < num_rows)
 
     def take(cells: int) -> int:
-        """Remove and return the smallest entry of `room` with so many free cells."""
+        """Remove and return the smallest entry of `room` with at least `cells` free cells; add a column if there is none."""
         at = bisect_left(room, cells << SHIFT)
         if at < len(room):
             return room.pop(at)
-        next_row.append(-1)  # a new column starts from zero: no blank before its first piece
+        next_row.append(-1)  # a new column starts from zero state: no reset cell before its first piece
         return (num_rows + 1 << SHIFT) + len(next_row) - 1
 
     longest_first = sorted(np.flatnonzero(~heads).tolist(), key=lengths.__getitem__, reverse=True)

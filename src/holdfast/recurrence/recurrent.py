@@ -1,4 +1,4 @@
-"""LSTM and GRU over whole segments, with the parameters of torch.nn.LSTM and torch.nn.GRU."""
+"""LSTM and GRU over whole segments, with the same parameter names and shapes as torch.nn.LSTM and torch.nn.GRU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.recurrence.core import Core, State
 
 
 class Recurrent(Core):
-    """Stacked gated layers. State dicts are interchangeable with those of torch.nn.LSTM and torch.nn.GRU."""
+    """Base class for LSTM and GRU. State dicts are interchangeable with those of torch.nn.LSTM and torch.nn.GRU."""
 
     cell: ClassVar[fused.Cell]
 
@@ -31,10 +31,10 @@ class Recurrent(Core):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Weights orthogonal gate by gate, biases 0.
+        """Initialise the weights of each gate orthogonally, and biases to 0.
 
-        In a matrix that is orthogonal as a whole, the gates share one unit of norm: two layers then pass on a hundredth
-        of their input, and a new policy hardly reacts to what it sees.
+        If the matrix of all gates were orthogonal as a whole, the gates would share one unit of norm: two layers would
+        scale their input to about a hundredth, and a new policy would hardly react to observations.
         """
         for parameter in self.parameters():
             if parameter.dim() == 1:
@@ -44,7 +44,7 @@ class Recurrent(Core):
                     nn.init.orthogonal_(gate)
 
     def weights(self) -> list[Tensor]:
-        """w_ih, w_hh, b_ih, b_hh of each layer, in order."""
+        """Return [w_ih, w_hh, b_ih, b_hh] of the first layer, then of the next, in one list."""
         return [p for p in self._parameters.values() if p is not None]
 
     # Not for torch.compile: the layout depends on the data, and the kernels are already compiled.
@@ -57,13 +57,13 @@ class Recurrent(Core):
         return self.unroll(x, state, first)
 
     def unroll(self, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:
-        """Same as forward, for a state that is already zero where first[0] is set."""
+        """Same as forward(), for a state that is already zero for the slots whose `first[0]` flag is set."""
         return fused.unroll(self.cell, x, state, first, self.weights())
 
 
 @CELLS.register("lstm")
 class LSTM(Recurrent):
-    """State (h, c). Forget gates start open (bias 1), so that a new cell remembers; other biases are 0."""
+    """LSTM with state (h, c). Forget gates start open (bias 1), so that a new cell retains its state; other biases are 0."""
 
     cell = fused.LSTM_CELL
     num_leaves = 2
@@ -77,12 +77,12 @@ class LSTM(Recurrent):
 
 @CELLS.register("gru")
 class GRU(Recurrent):
-    """State (h,)."""
+    """GRU with state (h,)."""
 
     cell = fused.GRU_CELL
 
     def unroll(self, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:
-        # torch has a fused GRU on CUDA only; elsewhere its loop over steps is slower than ours, with or without resets
+        # torch has a fused GRU on CUDA only; elsewhere torch's loop over steps is slower than gru_cpu
         if x.is_cuda or len(x) == 1:
             return super().unroll(x, state, first)
         return gru_cpu.unroll_gru(x, state, first, self.weights())

@@ -71,7 +71,7 @@ MISTAKES = {
         change(cnn1={"nn_params": {"out_channels": 8, "kernel_size": 2, "stride": 3}}),
         ["cnn1 (Conv2d)", "kernel 2, stride 3 would skip cells"],
     ),
-    "missing parameter": (change(fc1={"nn_params": {}}), ["fc1: nn_params: out_features is missing"]),
+    "missing parameter": (change(fc1={"nn_params": {}}), ["fc1: nn_params", "out_features is missing"]),
     "unknown parameter": (change(fc1={"nn_params": {"out_feature": 3}}), ["out_features is missing"]),
     "another unknown parameter": (
         change(flat={"nn_params": {"size": 3}}),
@@ -109,8 +109,8 @@ MISTAKES = {
         },
         ["encoded_obs (ObsLatentAttn)", "num_heads=4 does not divide", "30"],
     ),
-    "no components": ({"layers": {}}, ["one key, `components`"]),
-    "not a mapping": ([1, 2], ["one key, `components`"]),
+    "no components": ({"layers": {}}, ["one top-level key, `components`"]),
+    "not a mapping": ([1, 2], ["one top-level key, `components`"]),
     "an attribute of every module": (
         {"components": {"training": {"type": "Linear"}}},
         ["'training'", "reserved by torch"],
@@ -126,7 +126,7 @@ MISTAKES = {
         change(fc1_={"type": "Linear", "sources": ["fc1"], "nn_params": {"out_features": 4}}),
         ["fc1 and fc1_", "underscores"],
     ),
-    "an invalid name": ({"components": {"a b": {"type": "Linear"}}}, ["'a b' is not a valid name"]),
+    "an invalid name": ({"components": {"a b": {"type": "Linear"}}}, ["'a b' is not a valid component name"]),
 }
 
 

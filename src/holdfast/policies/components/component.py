@@ -1,4 +1,4 @@
-"""Component: a named step of an agent that reads its sources and writes its own name."""
+"""Component: a named node of an agent's graph. It reads the outputs of its sources and computes one output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Size = Annotated[int, Field(ge=1, le=65536, strict=True)]  # strict: true is not
 
 
 class Params(Section):
-    """`nn_params` of a component."""
+    """Base class for the `nn_params` of a component."""
 
 
 class Entry(Section):
@@ -34,7 +34,7 @@ class Entry(Section):
     l2_init_scale: float = Field(default=1.0, ge=0.0, le=1e6)
 
 
-# vector [N, F] | vectors [N, S, F] | grid [N, C, H, W] | token grid: the same as PlacedTokens |
+# vector [N, F] | vectors [N, S, F] | grid [N, C, H, W] | token grid: a grid stored as PlacedTokens |
 # tokens: a TokenSet | token features: TokenFeatures, F wide | embeddings [A, E], one per action
 Kind = Literal["vector", "vectors", "grid", "token grid", "tokens", "token features", "embeddings"]
 
@@ -51,14 +51,14 @@ class Shape:
 
 
 class BuildContext(NamedTuple):
-    """What components are built for: a world, and the policy's vocabulary."""
+    """The arguments needed to build a component: the world's spec and the policy's vocabulary."""
 
     spec: WorldSpec
     vocabulary: Vocabulary
 
 
 class WiringError(Exception):
-    """A component cannot be built from its inputs. The message is a sentence, printed after the component's name."""
+    """Raised if a component cannot be built. The message is printed after the component's name."""
 
 
 REGISTERED: dict[str, type[Component]] = {}  # by class name
@@ -67,23 +67,23 @@ REGISTERED: dict[str, type[Component]] = {}  # by class name
 class Component(nn.Module):
     """Base class: subclasses create their layers in `build` and return the shape of their output.
 
-    Rows must not depend on each other. The module with the weights is `self.layer`, so that weights have the same names
-    as in the plain family.
+    The output for one row must not depend on the others. The module with the weights must be named `self.layer`, so that
+    weights have the same names as in the plain family.
     """
 
     Params: ClassVar[type[Params]] = Params
-    reads: ClassVar[tuple[tuple[Kind, ...], ...]] = (("vector",),)  # accepted kinds of each source, in order
-    reads_more: ClassVar[bool] = False  # any number of further sources like the last one
+    reads: ClassVar[tuple[tuple[Kind, ...], ...]] = (("vector",),)  # the kinds accepted for each source, in order
+    reads_more: ClassVar[bool] = False  # accepts any number of further sources of the same kinds as the last
     has_weights: ClassVar[bool] = False  # accepts `nonlinearity` and `initialization`
     layer: Any
 
     def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
-        """Register the class under its name, which is its `type` in an agent's file."""
+        """Register the class under its class name, which agent files use as `type`."""
         super().__init_subclass__(**kwargs)
         if abstract:
             return
         if REGISTERED.get(cls.__name__, cls).__module__ != cls.__module__:
-            raise TypeError(f"there is already a component {cls.__name__}; choose another class name")
+            raise TypeError(f"a component named {cls.__name__} is already registered; choose another class name")
         REGISTERED[cls.__name__] = cls
 
     def __init__(self, entry: Entry, params: Any, inputs: Sequence[Shape], context: BuildContext):
@@ -92,11 +92,11 @@ class Component(nn.Module):
         self.out = self.build(params, inputs, context)
 
     def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
-        """Create the layers for inputs of these shapes; raise WiringError if they do not fit."""
+        """Create the layers and return the output shape; raise WiringError if the component cannot read `inputs`."""
         raise NotImplementedError
 
     def apply_layer(self, *sources: Any) -> Any:
-        """Outputs of the sources [N, ...] -> output [N, ...]."""
+        """Apply the layer and the nonlinearity to the sources' outputs [N, ...]; return [N, ...]."""
         return activate(self.layer(*sources), self.entry.nonlinearity)
 
     forward: Callable[..., Any] = apply_layer  # typed as in nn.Module, so that subclasses choose their arguments
@@ -106,7 +106,7 @@ class Component(nn.Module):
 
     @torch.no_grad()
     def initialize(self, gain: float = 1.0) -> None:
-        """Initialise the layer: as the file says, or orthogonal with this gain. Biases are 0."""
+        """Initialise weights as set by `initialization`, or orthogonally with this gain if not set; biases are 0."""
         match self.entry.initialization:
             case "xavier":
                 nn.init.xavier_uniform_(self.layer.weight)

@@ -1,4 +1,4 @@
-"""ComponentPolicy: an agent as a graph of named components."""
+"""ComponentPolicy: a policy built from a graph of named components."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from holdfast.spec import WorldSpec, keys
 
 
 class ComponentPolicy(Policy):
-    """Runs the components in order on rows [T * B]; recurrent ones get [T, B] and their part of one common state.
+    """Run the components in order on tensors [T * B, ...]; recurrent components get [T, B, ...] and their state tensors.
 
-    hidden_size, num_layers: sizes of `_core_`, instead of the file's. core: the cell of every recurrent component.
+    hidden_size, num_layers: sizes of `_core_` that replace the sizes in the YAML file.
+    core: the cell that replaces the cell of every recurrent component.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class ComponentPolicy(Policy):
         cores = [name for name in order if entries[name].type in cells.values()]
         if CORE not in cores:
             choices = ", ".join(cells.values())
-            raise SettingsError(f"{where}: {CORE} is a {entries[CORE].type}; it must be one of {choices}.")
+            raise SettingsError(f"{where}: {CORE} is a {entries[CORE].type}; its type must be one of {choices}.")
         for name in cores:
             entry = entries[name]
             sizes = {"hidden_size": hidden_size, "num_layers": num_layers} if name == CORE else {}
@@ -88,7 +89,7 @@ class ComponentPolicy(Policy):
             self.component(name).absorb(obs)
 
     def compile_around_recurrence(self) -> None:
-        """torch.compile every component except the recurrent ones, whose kernels are already fused."""
+        """Apply torch.compile to all components except the recurrent components, whose kernels are already fused."""
         for name in self.order:
             component = self.component(name)
             if not isinstance(component, CoreComponent):

@@ -1,6 +1,6 @@
 """Recurrent components, one for each registered cell, and the list of all components.
 
-They declare the shapes of their state; the policy keeps it.
+A recurrent component declares the shapes of its state; the policy stores the state.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from functools import cache
 from typing import Any, ClassVar
 
 from holdfast.config.registry import CELLS
-from holdfast.policies.components import heads, layers, observations  # noqa: F401  (their classes register)
+from holdfast.policies.components import heads, layers, observations  # noqa: F401  (importing them registers their classes)
 from holdfast.policies.components.component import REGISTERED, BuildContext, Component, Params, Shape, Size
 from holdfast.recurrence import make_core
 
 
 class CoreComponent(Component, abstract=True):
-    """x [T, B, I], its part of the state, first [T, B] -> y [T, B, H], state after the last step."""
+    """A recurrent core: x [T, B, I], its state, `first` flags [T, B] -> y [T, B, H], state after the last step."""
 
     cell: ClassVar[str]
 
@@ -30,16 +30,16 @@ class CoreComponent(Component, abstract=True):
 
 
 def cell_types() -> dict[str, str]:
-    """The component type of each cell: {"lstm": "LSTM"}."""
+    """Return the component type for each cell name, such as {"lstm": "LSTM"}."""
     return {cell: kind.__name__ for cell, kind in CELLS.items()}
 
 
 def component_types() -> dict[str, type[Component]]:
-    """Components by the `type` they have in an agent's file, which can name no other class."""
+    """Return all component classes by the `type` used in agent files. Agent files cannot use any other class."""
     return REGISTERED | {name: core_component(cell, name) for cell, name in cell_types().items()}
 
 
 @cache
 def core_component(cell: str, name: str) -> type[CoreComponent]:
-    """The component of a registered cell."""
+    """Return the component class for a registered cell."""
     return type(name, (CoreComponent,), {"cell": cell}, abstract=True)

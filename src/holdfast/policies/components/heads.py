@@ -1,4 +1,4 @@
-"""Components that score actions."""
+"""Components for action heads: they compute one score (logit) per action."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ActionEmbedding(Component):
 
 
 class MettaActorSingleHead(Component):
-    """score[a] = tanh(h W) . embedding[a] + b: one score per action of the world."""
+    """Compute one score per action of the world: score[a] = tanh(h W) . embedding[a] + b."""
 
     reads = (("vector",), ("embeddings",))
 
@@ -42,12 +42,12 @@ class MettaActorSingleHead(Component):
 
 
 class ActionHead(Component):
-    """A linear head: one score per action, or per choice where actions are several choices at once."""
+    """A linear action head: one score per discrete action, or per choice of each dimension of a multi-discrete action."""
 
     def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
         num_params = distribution_for(context.spec.actions).num_params
         if isinstance(context.spec.actions, BoxActions):
-            raise WiringError(f"{context.spec.name} has real-valued actions. Use py_agent=box there.")
+            raise WiringError(f"{context.spec.name} has real-valued actions. Use py_agent=box for this world.")
         if action_names(context.spec.actions):
             self.layer = heads.ActionHead(*context, inputs[0].sizes[0])
         else:

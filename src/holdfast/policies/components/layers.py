@@ -1,4 +1,4 @@
-"""Components for vectors and grids."""
+"""Components that transform vectors and grids."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Linear(Component):
 
 
 class Conv2d(Component):
-    """A convolution. Over a token grid it works on the tokens, without building the grid."""
+    """A convolution. For a token grid, it is computed from the tokens without building the dense grid."""
 
     reads = (("grid", "token grid"),)
     has_weights = True
@@ -47,10 +47,13 @@ class Conv2d(Component):
         channels, height, width = inputs[0].sizes
         kernel, stride = params.kernel_size, params.stride
         if kernel > min(height, width):
-            raise WiringError(f"kernel {kernel} does not fit into a grid of {height} x {width}.")
+            raise WiringError(f"kernel {kernel} does not fit into a grid of {height} x {width}. Reduce kernel_size.")
         if inputs[0].kind == "token grid":
             if stride > kernel or (height - kernel) % stride:
-                raise WiringError(f"kernel {kernel}, stride {stride} would skip cells of {height} x {width}.")
+                raise WiringError(
+                    f"kernel {kernel}, stride {stride} would skip cells of the {height} x {width} grid. "
+                    "Change kernel_size or stride."
+                )
             self.layer = TokenConv2d(channels, height, params.out_channels, kernel, stride)
         else:
             self.layer = parts.Conv2d(channels, params.out_channels, kernel, stride)
@@ -59,7 +62,7 @@ class Conv2d(Component):
 
 
 class Flatten(Component):
-    """The input as one vector per row."""
+    """Flatten the input [N, ...] to one vector per row [N, F]."""
 
     reads = (("vector", "vectors", "grid"),)
 
@@ -71,7 +74,7 @@ class Flatten(Component):
 
 
 class SameShape(Component, abstract=True):
-    """One source, and an output of its shape."""
+    """Base class: one source, and an output with the same shape."""
 
     reads = (("vector", "vectors", "grid"),)
 
@@ -96,7 +99,7 @@ class SiLU(SameShape):
 
 
 class LayerNorm(Component):
-    """Zero mean and unit variance per vector, then a learned scale and shift."""
+    """Normalise each vector to zero mean and unit variance, then apply a learned scale and shift."""
 
     reads = (("vector", "vectors"),)
 
@@ -106,9 +109,9 @@ class LayerNorm(Component):
 
 
 class Dropout(Component):
-    """Drops the same units for a whole batch. A new mask at every call would break replay parity.
+    """Drop the same units for a whole batch, and none in evaluation.
 
-    Evaluation drops none.
+    A new mask at every call would break replay parity.
     """
 
     class Params(Params):
@@ -124,7 +127,7 @@ class Dropout(Component):
         self.draw()
 
     def draw(self) -> None:
-        """Draw a new mask."""
+        """Draw a new dropout mask."""
         self.kept.copy_((torch.rand(self.kept.shape) >= self.p).float() / (1.0 - self.p))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -132,7 +135,7 @@ class Dropout(Component):
 
 
 class ResidualMLP(Component):
-    """x + MLP(LayerNorm(x)), once per layer."""
+    """Compute x + MLP(LayerNorm(x)) once per layer."""
 
     class Params(Params):
         num_layers: Size = 1
@@ -158,7 +161,7 @@ class ResidualMLP(Component):
 
 
 class Concat(Component):
-    """Vectors concatenated."""
+    """Concatenate vectors."""
 
     reads_more = True
 
@@ -170,14 +173,14 @@ class Concat(Component):
 
 
 class Add(Component):
-    """The sum of vectors of equal width."""
+    """Add vectors of equal width."""
 
     reads_more = True
 
     def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
         widths = [shape.sizes[0] for shape in inputs]
         if len(set(widths)) > 1:
-            raise WiringError(f"its sources must have equal widths, not {', '.join(map(str, widths))}.")
+            raise WiringError(f"all sources must have the same width; the widths are {', '.join(map(str, widths))}.")
         return inputs[0]
 
     def forward(self, *xs: Tensor) -> Tensor:
@@ -185,7 +188,7 @@ class Add(Component):
 
 
 class Mean(Add):
-    """The mean of vectors of equal width."""
+    """Average vectors of equal width."""
 
     def forward(self, *xs: Tensor) -> Tensor:
         return torch.stack(xs).mean(0)

@@ -1,4 +1,4 @@
-"""Components that read observations: tokens as a grid, tokens as a set, or plain numbers."""
+"""Components that read observations: as a grid of tokens, as a set of tokens, or as a vector."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.spec import BoxObs
 
 
 class ObsTokenToBoxShaper(Component):
-    """Tokens as a grid: a channel per feature and per category, a cell per position around the agent."""
+    """Place tokens on a grid: one channel per feature or category, one cell per position around the agent."""
 
     reads = ()
 
@@ -32,7 +32,7 @@ class ObsTokenToBoxShaper(Component):
 
 
 class ObsTokenPadStrip(Component):
-    """Tokens as a set, without padding."""
+    """Read tokens as a set and strip the padding."""
 
     reads = ()
 
@@ -45,12 +45,12 @@ class ObsTokenPadStrip(Component):
 
 
 class ObservationNormalizer(Component):
-    """Divide amounts by the scale of their channel."""
+    """Divide the amount of each token by the scale of its channel; for tokens on a grid."""
 
     reads = (("token grid",),)
 
     def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
-        self.layer = TokenGrid(*context)  # for its table of scales
+        self.layer = TokenGrid(*context)  # for the table of scales in TokenGrid
         return inputs[0]
 
     def forward(self, tokens: PlacedTokens | TokenSet) -> PlacedTokens | TokenSet:
@@ -59,13 +59,13 @@ class ObservationNormalizer(Component):
 
 
 class ObsAttrValNorm(ObservationNormalizer):
-    """Divide amounts by the scale of their channel, for tokens as a set."""
+    """Divide the amount of each token by the scale of its channel; for tokens as a set."""
 
     reads = (("tokens",),)
 
 
 class TokenEmbedding(Component, abstract=True):
-    """Base class: tokens as vectors, computed by `embedding`."""
+    """Base class: embed each token as a vector with the module class `embedding`."""
 
     reads = (("tokens",),)
     embedding: ClassVar[type[nn.Module]]
@@ -77,7 +77,7 @@ class TokenEmbedding(Component, abstract=True):
 
 
 class ObsAttrEmbedFourier(TokenEmbedding):
-    """A token as [attribute embedding | sines and cosines of its position | amount]."""
+    """Embed each token as [attribute embedding | sines and cosines of its position | amount]."""
 
     embedding = attention.FourierEmbedding
 
@@ -87,7 +87,7 @@ class ObsAttrEmbedFourier(TokenEmbedding):
 
 
 class ObsAttrCoordEmbed(TokenEmbedding):
-    """A token as [attribute embedding + learned vector of its position | amount]."""
+    """Embed each token as [attribute embedding + learned position embedding | amount]."""
 
     embedding = attention.CoordinateEmbedding
 
@@ -96,7 +96,7 @@ class ObsAttrCoordEmbed(TokenEmbedding):
 
 
 class ObsLatentAttn(Component):
-    """Learned queries attend to any number of tokens. One query gives a vector, several give vectors."""
+    """Learned queries attend to any number of tokens. The output is one vector per query."""
 
     reads = (("token features",),)
 
@@ -116,7 +116,7 @@ class ObsLatentAttn(Component):
 
 
 class ObsSelfAttn(Component):
-    """Vectors or tokens attend to each other. A class token, if used, summarises them in one vector."""
+    """Self-attention over vectors or tokens. With a class token, the output is one vector; without, one per input."""
 
     reads = (("vectors", "token features"),)
 
@@ -133,7 +133,7 @@ class ObsSelfAttn(Component):
         if params.use_cls_token:
             return Shape("vector", (params.out_features,))
         if inputs[0].kind == "token features":
-            raise WiringError("over tokens it needs use_cls_token: true, since their number varies.")
+            raise WiringError("the source is a set of tokens, whose number varies. Set use_cls_token: true.")
         return Shape("vectors", (*others, params.out_features))
 
     def forward(self, x: Tensor | TokenFeatures) -> Tensor:
@@ -142,11 +142,11 @@ class ObsSelfAttn(Component):
 
 def check_heads(width: int, num_heads: int) -> None:
     if width % num_heads:
-        raise WiringError(f"num_heads={num_heads} does not divide the width {width}.")
+        raise WiringError(f"num_heads={num_heads} does not divide the width {width}. Choose a divisor of {width}.")
 
 
 class ObsOwnLinear(Component):
-    """A linear layer over the tokens of the agent's own cell."""
+    """A linear layer over the tokens in the agent's cell."""
 
     reads = (("token grid",),)
     has_weights = True
@@ -162,7 +162,7 @@ class ObsOwnLinear(Component):
 
 
 class ObsVector(Component):
-    """The observation of a Gymnasium or PettingZoo world as one vector, normalised by running statistics."""
+    """Flatten a Gymnasium or PettingZoo observation to one vector, normalised by its running mean and variance."""
 
     reads = ()
 
@@ -172,7 +172,10 @@ class ObsVector(Component):
     def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
         obs = context.spec.obs
         if not isinstance(obs, BoxObs):
-            raise WiringError(f"it reads arrays of numbers, and {context.spec.name} has {type(obs).__name__}.")
+            raise WiringError(
+                f"reads arrays of numbers (BoxObs), but {context.spec.name} has {type(obs).__name__}. "
+                "Use another agent for this world."
+            )
         size = math.prod(obs.shape)
         self.layer = RunningNorm(size) if params.normalize else None
         return Shape("vector", (size,))

@@ -1,1 +1,1 @@
-"""Layers that both families of agents are built from. Each has one implementation, so that the families cannot differ."""
+"""Layers shared by the plain and the component family. One implementation each, so that both compute the same."""

@@ -18,14 +18,14 @@ MASKED_OUT = -1e9  # attention score of padding; finite, so that an observation 
 
 
 class TokenFeatures(NamedTuple):
-    """One vector per token: x [N, K, F], zero where real [N, K] is false (padding)."""
+    """One vector per token: `x` [N, K, F], which is zero where `real` [N, K] is false (padding)."""
 
     x: Tensor
     real: Tensor
 
 
 class AttributeEmbedding(Adaptive):
-    """One learned vector per channel, drawn at the scale of the position features so that attention sees both."""
+    """One learned vector per channel, initialised at the same scale as the position features so that both matter."""
 
     def __init__(self, num_channels: int, size: int):
         super().__init__()
@@ -41,8 +41,8 @@ class AttributeEmbedding(Adaptive):
 class FourierEmbedding(nn.Module):
     """Tokens -> [attribute embedding | sines and cosines of the position | weight].
 
-    Positions are relative to the agent, so they mean the same in windows of any size. The slowest wave repeats after
-    20 cells, more than the widest window has, so every cell has its own code.
+    Positions are relative to the agent, so they do not depend on the window size. The lowest frequency has a period of 20
+    cells, more than the widest window, so every cell has a unique encoding.
     """
 
     def __init__(self, num_channels: int, side: int, attr_embed_dim: int, num_freqs: int):
@@ -62,7 +62,7 @@ class FourierEmbedding(nn.Module):
 
 
 class CoordinateEmbedding(nn.Module):
-    """Tokens -> [attribute embedding + a learned vector per cell | weight]."""
+    """Tokens -> [attribute embedding + learned embedding of the cell | weight]."""
 
     def __init__(self, num_channels: int, side: int, attr_embed_dim: int):
         super().__init__()
@@ -77,7 +77,7 @@ class CoordinateEmbedding(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head attention: queries [N, Q, D] over x [N, K, F] -> [N, Q, D]."""
+    """Multi-head attention: queries [N, Q, D] attend to x [N, K, F]; the output is [N, Q, D]."""
 
     def __init__(self, query_dim: int, in_features: int, num_heads: int):
         super().__init__()
@@ -120,7 +120,7 @@ class AttentionBlock(nn.Module):
 
 
 class LatentAttention(nn.Module):
-    """A few learned queries attend to any number of tokens."""
+    """A fixed number of learned queries attend to any number of tokens."""
 
     def __init__(
         self, in_features: int, num_queries: int, query_dim: int, num_layers: int, num_heads: int, out_features: int
@@ -132,7 +132,7 @@ class LatentAttention(nn.Module):
         self.out = linear(query_dim, out_features)
 
     def forward(self, tokens: TokenFeatures) -> Tensor:
-        """-> [N, out_features] with one query, [N, num_queries, out_features] with several."""
+        """Return [N, out_features] for one query, [N, num_queries, out_features] for several queries."""
         x = self.queries.unsqueeze(0)
         for block in self.blocks:
             x = block(x, tokens.x, tokens.real)
@@ -141,7 +141,7 @@ class LatentAttention(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Vectors [N, S, D] attend to each other; a class token, if used, summarises them."""
+    """Self-attention over vectors [N, S, D]; with a class token, its output summarises them."""
 
     def __init__(self, in_features: int, num_layers: int, num_heads: int, out_features: int, use_cls_token: bool):
         super().__init__()
@@ -151,7 +151,7 @@ class SelfAttention(nn.Module):
         self.out = linear(in_features, out_features)
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
-        """x [N, S, D] -> [N, out_features] from the class token, [N, S, out_features] without one."""
+        """Return [N, out_features] with a class token, [N, S, out_features] without; x is [N, S, D]."""
         if self.cls_token is not None:
             x = torch.cat([self.cls_token.expand(len(x), 1, -1), x], 1)
             real = None if real is None else F.pad(real, (1, 0), value=True)

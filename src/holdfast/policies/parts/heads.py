@@ -15,9 +15,9 @@ from holdfast.spec import WorldSpec
 
 
 class NamedActions(Adaptive):
-    """Maps each action of the current world to its row of weights.
+    """Base class: map each action of the current world to its row in the weights.
 
-    An unknown action is mapped to row 0; the policy masks it, so it is never taken.
+    An unknown action is mapped to row 0; the policy masks the action, so that it is never taken.
     """
 
     finds = "actions"
@@ -25,17 +25,19 @@ class NamedActions(Adaptive):
     def adapt(self, spec: WorldSpec, vocabulary: Vocabulary) -> None:
         names = action_names(spec.actions)
         if not names:
-            raise SettingsError(f"this agent needs action names; {spec.name} has none.\nUse py_agent=box there.")
+            raise SettingsError(
+                f"this agent needs action names, but {spec.name} has none.\nUse py_agent=box for this world."
+            )
         known = {name: row for row, name in enumerate(vocabulary.actions)}
         rows = torch.tensor([known.get(name, 0) for name in names], device=next(self.parameters()).device)
         self.rows = nn.Buffer(rows, persistent=False)
 
 
 class ActionEmbedding(NamedActions):
-    """One vector per action, with entries up to 1.
+    """One learned vector per action, initialised so that the largest entry is 1.
 
-    Scores are tanh(h W) times these. With smaller entries, a policy that prefers an action saturates the tanh within the
-    first updates, and then hardly reacts to observations.
+    BilinearHead multiplies tanh(h W) by these vectors. With smaller entries, the tanh saturates within the first updates as
+    soon as the policy prefers an action; the policy then hardly reacts to observations.
     """
 
     def __init__(self, spec: WorldSpec, vocabulary: Vocabulary, num_embeddings: int, embedding_dim: int):
@@ -51,16 +53,17 @@ class ActionEmbedding(NamedActions):
         if len(vocabulary.actions) > len(self.weight):
             count = len(vocabulary.actions)
             raise SettingsError(
-                f"this agent has embeddings for {len(self.weight)} actions; with {spec.name} it needs {count}."
+                f"this agent has embeddings for {len(self.weight)} actions; with {spec.name} it needs {count}. "
+                "Train an agent with more embeddings (num_embeddings of ActionEmbedding in an agent file)."
             )
 
     def forward(self) -> Tensor:
-        """Embeddings [A, embedding_dim] of the current world's actions."""
+        """Return the embeddings [A, embedding_dim] of the current world's actions."""
         return self.weight[self.rows]
 
 
 class BilinearHead(nn.Module):
-    """score[a] = tanh(h W) . e[a] + b. tanh(h W) does not depend on the action, so it is computed once."""
+    """Compute score[a] = tanh(h W) . embedding[a] + b for every action a; tanh(h W) is computed once for all actions."""
 
     def __init__(self, in_features: int, embedding_dim: int):
         super().__init__()
@@ -69,12 +72,12 @@ class BilinearHead(nn.Module):
         self.bias = nn.Parameter(torch.empty(1).uniform_(-bound, bound))
 
     def forward(self, h: Tensor, embeddings: Tensor) -> Tensor:
-        """h [N, in_features], embeddings [A, embedding_dim] -> scores [N, A]."""
+        """Return the scores [N, A] for h [N, in_features] and embeddings [A, embedding_dim]."""
         return torch.tanh(h @ self.W) @ embeddings.T + self.bias
 
 
 class ActionHead(NamedActions):
-    """A linear layer with one output per action."""
+    """A linear layer with one output per action; its rows are looked up by action name."""
 
     def __init__(self, spec: WorldSpec, vocabulary: Vocabulary, in_features: int):
         super().__init__()
@@ -89,5 +92,5 @@ class ActionHead(NamedActions):
         self.bias = grow(self.bias, len(vocabulary.actions))
 
     def forward(self, h: Tensor) -> Tensor:
-        """h [N, in_features] -> scores [N, A]."""
+        """Return the scores [N, A] for h [N, in_features]."""
         return F.linear(h, self.weight[self.rows], self.bias[self.rows])

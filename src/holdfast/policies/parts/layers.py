@@ -1,4 +1,4 @@
-"""Layers with the agents' initialisation, fast activations, and normalisation of observations."""
+"""Layers with orthogonal initialisation, fast activations, and observation normalisation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.policies.parts.linear import linear as fast_linear
 
 
 def linear(inputs: int, outputs: int, gain: float = 1.0) -> nn.Linear:
-    """Orthogonal weights, zero bias. Before a tanh use gain sqrt(2)."""
+    """Return a linear layer with orthogonal weights and zero bias. Use gain sqrt(2) before a tanh."""
     layer = Linear(inputs, outputs)
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
@@ -23,7 +23,7 @@ def linear(inputs: int, outputs: int, gain: float = 1.0) -> nn.Linear:
 
 
 def mlp(sizes: list[int], activation: type[nn.Module]) -> nn.Sequential:
-    """Linear layers of these sizes, each followed by the activation."""
+    """Return an MLP with these layer sizes; every linear layer is followed by the activation."""
     gain = math.sqrt(2.0)
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(sizes):
@@ -32,8 +32,10 @@ def mlp(sizes: list[int], activation: type[nn.Module]) -> nn.Sequential:
 
 
 class Tanh(torch.autograd.Function):
-    """tanh x = 2 sigmoid(2 x) - 1, in place. On CPU torch.tanh takes three times as long as sigmoid, which shows over
-    1024 critic units. Rows are processed in blocks that stay in the cache from one pass to the next."""
+    """Compute tanh x = 2 sigmoid(2 x) - 1 in place: on CPU torch.tanh takes three times as long as torch.sigmoid.
+
+    Rows are processed in blocks that stay in the CPU cache between the operations.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -50,10 +52,10 @@ class Tanh(torch.autograd.Function):
 
 
 def activate(x: Tensor, nonlinearity: str | None) -> Tensor:
-    """Apply relu, tanh, silu or nothing. x is the output of a layer and may be overwritten."""
+    """Apply relu, tanh, silu or no activation to a layer's output x, possibly in place."""
     match nonlinearity:
         case "relu":
-            # In place over a permuted view it would cost a third of an encoder's time.
+            # An in-place relu on a permuted view would take a third of an encoder's time.
             return F.relu(x, inplace=x.is_contiguous())
         case "tanh":
             return Tanh.apply(x)  # type: ignore[return-value]
@@ -63,7 +65,7 @@ def activate(x: Tensor, nonlinearity: str | None) -> Tensor:
 
 
 class Conv2d(nn.Conv2d):
-    """Orthogonal weights, zero bias. If the kernel covers the whole input, a matrix product is faster."""
+    """nn.Conv2d with orthogonal weights and zero bias; a faster matrix product if the kernel covers the whole input."""
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: int, stride: int = 1):
         super().__init__(in_channels, out_channels, kernel_size, stride)
@@ -81,7 +83,7 @@ class Conv2d(nn.Conv2d):
 
 
 class RunningNorm(nn.Module):
-    """(x - mean) / std, clipped to +-10. Statistics are updated between batches only and saved with the weights."""
+    """Return (x - mean) / std, clipped to +-10. Mean and std are updated between batches only and saved with the weights."""
 
     def __init__(self, size: int):
         super().__init__()
@@ -94,7 +96,7 @@ class RunningNorm(nn.Module):
 
     @torch.no_grad()
     def update(self, x: Tensor) -> None:
-        """Merge the statistics of x [N, size] (Chan's parallel formula, in double precision)."""
+        """Update the running mean and variance with x [N, size] (Chan's parallel formula, in double precision)."""
         x = x.double()
         n, total = x.shape[0], self.count.double() + x.shape[0]
         mean, var = x.mean(0), x.var(0, unbiased=False)

@@ -1,7 +1,7 @@
-"""Linear layers through oneDNN, on processors where torch's own matrix product is slower.
+"""Linear layers computed by oneDNN, on processors where torch's default matrix product (MKL) is slower.
 
-On AMD processors torch's MKL takes an AVX2 path. Where AVX-512 units are full width (Zen 5, family 26), oneDNN multiplies about
-twice as fast: 190 to 275 GFLOP/s against 110 to 121 on one thread. On Zen 4 both reach 100 to 110, so torch's own is used.
+On AMD processors MKL uses AVX2 only. Where AVX-512 units are full width (Zen 5, CPU family 26), oneDNN is about twice as
+fast: 190 to 275 GFLOP/s, compared with 110 to 121 for MKL, on one thread. On Zen 4 both reach 100 to 110, so MKL is used.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-SMALLEST_WEIGHT = 128 * 128  # below this, the extra call costs more than it saves
-ZEN_5 = 26  # its processor family
+SMALLEST_WEIGHT = 128 * 128  # for smaller weights, the extra call costs more than it saves
+ZEN_5 = 26  # CPU family of AMD Zen 5
 
 
 def onednn_is_faster(cpuinfo: str) -> bool:
-    """Decided by the processor alone: a measurement could choose differently when a run is resumed, and change its numbers."""
+    """Return whether oneDNN is faster on this processor, by its family rather than by a measurement.
+
+    A measurement could give a different answer when a run is resumed, and change the results.
+    """
     family = re.search(r"^cpu family\s*: (\d+)", cpuinfo, re.M)
     is_amd = re.search(r"^vendor_id\s*: AuthenticAMD", cpuinfo, re.M) is not None
     return is_amd and family is not None and int(family[1]) >= ZEN_5 and " avx512f" in cpuinfo
@@ -37,14 +40,17 @@ USE_ONEDNN = torch.backends.mkldnn.is_available() and onednn_is_faster(_read_cpu
 
 
 class Linear(nn.Linear):
-    """nn.Linear; the same function in acting and in learning, whatever computes it."""
+    """nn.Linear, computed by linear() below: oneDNN or torch, the same in acting and in learning."""
 
     def forward(self, input: Tensor) -> Tensor:
         return linear(input, self.weight, self.bias)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """F.linear. The choice depends on the weight and never on the batch, so acting and learning round alike."""
+    """Compute F.linear with oneDNN where that is faster.
+
+    The choice never depends on the batch size, so that rounding is the same in acting and in learning.
+    """
     fits = weight.numel() >= SMALLEST_WEIGHT and x.dtype == weight.dtype == torch.float32 and x.device.type == "cpu"
     if not USE_ONEDNN or not fits or torch.compiler.is_compiling():
         return F.linear(x, weight, bias)
@@ -53,7 +59,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 class OneDNNLinear(torch.autograd.Function):
-    """x [N, inputs], weight [outputs, inputs], bias [outputs] -> [N, outputs]."""
+    """F.linear by oneDNN: x [N, inputs], weight [outputs, inputs], bias [outputs] -> [N, outputs]."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -74,5 +80,5 @@ class OneDNNLinear(torch.autograd.Function):
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x @ weight.T + bias by oneDNN."""
+    """Return x @ weight.T + bias, computed by oneDNN."""
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")

@@ -1,8 +1,8 @@
 """A convolution over grid-world tokens, without building the grid.
 
 A window of 11 x 11 cells with 40 channels holds 4,840 numbers, of which about 30 are not zero. Each token reaches at most
-four outputs of a 5 x 5, stride 3 convolution, so the convolution is a sparse matrix product: the same numbers as the
-dense one in about a ninth of the time (`make bench` measures it).
+four outputs of a 5 x 5, stride 3 convolution, so the convolution is a sparse matrix product. It gives the same
+result as the dense convolution in about a ninth of the time (`make bench` measures both).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.spec import WorldSpec
 
 
 class TokenConv2d(Adaptive):
-    """nn.Conv2d over the grid that tokens describe, with `weight` and `bias` as in nn.Conv2d."""
+    """Equal to nn.Conv2d over the dense grid of the tokens; `weight` and `bias` have the same shapes as in nn.Conv2d."""
 
     def __init__(self, num_channels: int, side: int, out_channels: int, kernel_size: int, stride: int = 1):
         super().__init__()
@@ -32,11 +32,11 @@ class TokenConv2d(Adaptive):
         self.bias = nn.Parameter(torch.zeros(out_channels))
         nn.init.orthogonal_(self.weight)
         place, offset = self._reached_outputs(side, stride)
-        self.place = nn.Buffer(place, persistent=False)  # [cells, most outputs], -1 where there are fewer
+        self.place = nn.Buffer(place, persistent=False)  # [cells, max. outputs per cell], padded with -1
         self.offset = nn.Buffer(offset, persistent=False)
 
     def _reached_outputs(self, side: int, stride: int) -> tuple[Tensor, Tensor]:
-        """For every cell, the outputs it contributes to, and its offset within the kernel for each."""
+        """Return, for every cell, the outputs it contributes to and the kernel offset for each of these outputs."""
         most = math.ceil(self.kernel_size / stride) ** 2
         place = torch.full((side * side, most), -1)
         offset = torch.zeros(side * side, most, dtype=torch.long)
@@ -48,16 +48,16 @@ class TokenConv2d(Adaptive):
             ]
             for k, (p, o) in enumerate(found):
                 place[row * side + column, k], offset[row * side + column, k] = p, o
-        assert (place[:, 0] >= 0).all(), "a cell that reaches no output would be invisible"
+        assert (place[:, 0] >= 0).all(), "a cell contributes to no output; change kernel_size or stride"
         return place, offset
 
     def adapt(self, spec: WorldSpec, vocabulary: Vocabulary) -> None:
         self.weight = grow(self.weight, len(vocabulary.channels), axis=1)
 
     def forward(self, tokens: PlacedTokens) -> Tensor:
-        """-> [N, out_channels, out_side, out_side] (channels last in storage)."""
+        """Return the convolution [N, out_channels, out_side, out_side], in channels-last memory format."""
         places, area = self.out_side**2, self.kernel_size**2
-        place = self.place.index_select(0, tokens.cell)  # [tokens, most outputs]
+        place = self.place.index_select(0, tokens.cell)  # [tokens, max. outputs per cell]
         entry = (place >= 0).flatten().nonzero().squeeze(1)
         token = entry // place.shape[1]
         row = pick(tokens.observation * places, token) + pick(place.flatten(), entry)
@@ -69,7 +69,7 @@ class TokenConv2d(Adaptive):
 
 
 class OwnLinear(Adaptive):
-    """nn.Linear over the channels of the agent's own cell: its inventory, its state, and global tokens."""
+    """nn.Linear over the channels of the agent's cell: its inventory, its state, and global tokens."""
 
     def __init__(self, num_channels: int, side: int, out_features: int):
         super().__init__()
@@ -81,7 +81,7 @@ class OwnLinear(Adaptive):
         self.weight = grow(self.weight, len(vocabulary.channels), axis=1)
 
     def forward(self, tokens: PlacedTokens) -> Tensor:
-        """-> [N, out_features]."""
+        """Return features [N, out_features]."""
         own = (tokens.cell == self.own_cell).nonzero().squeeze(1)
         observation, channel, weight = (x[own] for x in (tokens.observation, tokens.channel, tokens.weight))
         return sparse_product(observation, channel, weight, self.weight.T, tokens.N) + self.bias  # pyright: ignore[reportCallIssue]
@@ -89,14 +89,17 @@ class OwnLinear(Adaptive):
 
 @torch.compiler.disable
 def sparse_product(row: Tensor, column: Tensor, values: Tensor, dense: Tensor, num_rows: int) -> Tensor:
-    """Sparse matrix [num_rows, columns] (entries in any order) times dense [columns, D]; differentiable in dense."""
+    """Multiply a sparse matrix [num_rows, columns] by `dense` [columns, D]; gradients flow to `dense` only.
+
+    row, column, values: the entries of the sparse matrix, in any order.
+    """
     if dense.device.type == "cpu":
         return SparseProduct.apply(row.int(), column.int(), values, dense, num_rows)  # type: ignore[return-value]
     return dense.new_zeros(num_rows, dense.shape[1]).index_add(0, row, dense[column] * values.unsqueeze(1))
 
 
 class SparseProduct(torch.autograd.Function):
-    """Uses scipy: one pass over the entries in either direction. On CPU torch needs MKL, and sorted entries."""
+    """Sparse product by scipy, which accepts unsorted entries; on CPU torch would need MKL and sorted entries."""
 
     @staticmethod
     def forward(ctx: Any, row: Tensor, column: Tensor, values: Tensor, dense: Tensor, num_rows: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Grid-world tokens: which are valid, and the cell, channel and weight of each."""
+"""Grid-world tokens: check which tokens are valid, and look up the cell, channel and weight of each token."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from holdfast.spec import TokenObs, WorldSpec
 
 NO_TOKEN = 0xFF
 GLOBAL_TOKEN = 0xFE
-NO_FEATURE, UNKNOWN = -1, -2  # in the channel table: no feature of this world; a feature the policy does not know
+NO_FEATURE, UNKNOWN = -1, -2  # in the channel table: not a feature of this world; not in the vocabulary
 
 
 class PlacedTokens(NamedTuple):
-    """The usable tokens of N observations as one flat list; each tensor is [number of tokens]."""
+    """The usable tokens of N observations as one flat list; each tensor has shape [number of tokens]."""
 
     N: int
     observation: Tensor
@@ -30,20 +30,20 @@ class PlacedTokens(NamedTuple):
 
 
 class TokenSet(NamedTuple):
-    """The tokens of N observations, padded to the longest; each tensor is [N, K]."""
+    """The tokens of N observations, padded to the longest observation; each tensor has shape [N, K]."""
 
-    cell: Tensor  # this and the next three are 0 where not real
+    cell: Tensor  # cell, channel, entry and weight are 0 where `real` is false
     channel: Tensor
     entry: Tensor
     weight: Tensor
-    real: Tensor  # bool
+    real: Tensor  # bool; false for padding and unusable tokens
 
 
 class TokenGrid(Adaptive):
     """Look-up tables for the channel, cell and weight of each token.
 
-    An amount has one channel and is divided by the channel's scale. A category has a channel per value, because value
-    0 is as real as the others. A global token is placed on the agent's own cell, the centre.
+    A feature that is an amount has one channel, and is divided by the channel's scale. A categorical feature has one
+    channel per value, so that value 0 is not lost. Global tokens are placed on the agent's cell, the centre.
     """
 
     finds = "features"
@@ -51,18 +51,21 @@ class TokenGrid(Adaptive):
     def __init__(self, spec: WorldSpec, vocabulary: Vocabulary):
         super().__init__()
         self.side = grid_side(spec)
-        # Derived from the world, so not saved.
+        # These tables are computed from the world's spec, so they are not saved.
         self.channel = nn.Buffer(torch.zeros(256 * 256, dtype=torch.long), persistent=False)
-        self.amount = nn.Buffer(torch.zeros(256 * 256), persistent=False)  # as sent; 1 for a category
+        self.amount = nn.Buffer(torch.zeros(256 * 256), persistent=False)  # the value in the token; 1 for a category
         self.weight = nn.Buffer(torch.zeros(256 * 256), persistent=False)  # divided by the channel's scale
-        self.cell = nn.Buffer(torch.zeros(256, dtype=torch.long), persistent=False)  # -1: not in the window
+        self.cell = nn.Buffer(torch.zeros(256, dtype=torch.long), persistent=False)  # -1: outside the window
         self.adapt(spec, vocabulary)
 
     def adapt(self, spec: WorldSpec, vocabulary: Vocabulary) -> None:
         obs = spec.obs
         if not isinstance(obs, TokenObs) or max(obs.window) > self.side:
-            shows = f"a window of {max(obs.window)} cells" if isinstance(obs, TokenObs) else "no tokens"
-            raise SettingsError(f"{spec.name} shows {shows}; this policy reads windows of at most {self.side} cells.")
+            given = f"a token window of {max(obs.window)} cells" if isinstance(obs, TokenObs) else "no tokens"
+            raise SettingsError(
+                f"{spec.name} has {given}; this policy needs a token window of at most {self.side} cells. "
+                "Train a new policy for this world."
+            )
         self.num_channels = len(vocabulary.channels)
         number = {channel.name: i for i, channel in enumerate(vocabulary.channels)}
         channel = torch.full((256, 256), NO_FEATURE)
@@ -83,7 +86,7 @@ class TokenGrid(Adaptive):
         self._warned = False
 
     def forward(self, tokens: Tensor, normalized: bool = True) -> PlacedTokens:
-        """Tokens [N, K, 3] uint8 -> the usable ones."""
+        """Return the usable tokens of observations [N, K, 3], uint8, as one flat list."""
         N, K, _ = tokens.shape
         position = (tokens[..., 0] != NO_TOKEN).flatten().nonzero().squeeze(1)
         chosen = tokens.reshape(N * K, 3).index_select(0, position).long()
@@ -96,7 +99,7 @@ class TokenGrid(Adaptive):
         return PlacedTokens(N, *(x[usable] for x in placed[1:]))
 
     def side_by_side(self, tokens: Tensor, normalized: bool = True) -> TokenSet:
-        """Tokens [N, K, 3] uint8 -> the same, without the columns that are padding in every observation."""
+        """Return the tokens of observations [N, K, 3], uint8, without the columns at the end that are always padding."""
         real = tokens[..., 0] != NO_TOKEN
         longest = int(real.any(0).nonzero().max()) + 1 if bool(real.any()) else 1
         chosen, real = tokens[:, :longest].long(), real[:, :longest]
@@ -108,7 +111,7 @@ class TokenGrid(Adaptive):
         return TokenSet(cell, channel, entry, weight, usable)
 
     def _read(self, tokens: Tensor, normalized: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Cell, channel, entry and weight of each token."""
+        """Return the cell, channel, entry and weight of each token."""
         coordinate, attribute, value = tokens.unbind(-1)
         entry = attribute * 256 + value
         weight = pick(self.weight if normalized else self.amount, entry)
@@ -116,33 +119,39 @@ class TokenGrid(Adaptive):
 
     @torch.compiler.disable
     def _warn_once(self, tokens: Tensor, cell: Tensor, channel: Tensor) -> None:
-        """Warn about invalid tokens. Features the policy does not know are dropped silently."""
+        """Warn about invalid tokens, once. Features that are not in the vocabulary are dropped without a warning."""
         invalid = tokens[(cell < 0) | (channel == NO_FEATURE)]
         if self._warned or not len(invalid):
             return
         self._warned = True
         coordinate, attribute, value = invalid[0].tolist()
         warnings.warn(
-            f"ignoring {len(invalid)} invalid tokens: outside the window, or of no feature of this world. The first has "
-            f"coordinate {coordinate:#04x}, attribute {attribute}, value {value}. Further ones are ignored silently.",
+            f"ignoring {len(invalid)} invalid tokens: they are outside the window, or not a feature in the world's spec. The "
+            f"first has coordinate {coordinate:#04x}, attribute {attribute}, value {value}. Check the world's observations; "
+            "further invalid tokens are ignored without a warning.",
             stacklevel=2,
         )
 
 
 def pick(table: Tensor, index: Tensor) -> Tensor:
-    """table[index] for a table [n] and an index of any shape, three times as fast."""
+    """Return table[index] for a table [n] and an index of any shape; three times as fast as indexing."""
     return table.index_select(0, index.reshape(-1)).view(index.shape)
 
 
 def grid_side(spec: WorldSpec) -> int:
-    """Side of the grid in which a world's window is centred: 11, 17, 23, ... so that a convolution of stride 3 reaches every cell."""
+    """Return the side length of the grid around a world's window: 11, 17, 23, ...
+
+    With these sizes, a convolution with stride 3 covers every cell.
+    """
     if not isinstance(spec.obs, TokenObs):
-        raise SettingsError(f"this agent reads grid-world tokens, and {spec.name} has none.\nUse py_agent=box there.")
+        raise SettingsError(
+            f"this agent reads grid-world tokens, but {spec.name} has none.\nUse py_agent=box for this world."
+        )
     return 11 + 6 * max(0, math.ceil((max(spec.obs.window) - 11) / 6))
 
 
 def cell_table(rows: int, columns: int, side: int) -> Tensor:
-    """Cell in the side x side grid for every coordinate byte [256]; -1 for bytes outside the window."""
+    """Return a table [256]: the cell index in the side x side grid for each coordinate byte, or -1 outside the window."""
     cell = torch.full((256,), -1)
     top, left = (side - rows) // 2, (side - columns) // 2
     for row in range(min(rows, 16)):

@@ -1,4 +1,4 @@
-"""BoxPolicy: an MLP for vectors, a CNN for images, both for Dicts of the two; works with any kind of action."""
+"""BoxPolicy: an MLP for vectors, a CNN for images, or both for Dict observations; supports all action spaces."""
 
 from __future__ import annotations
 
@@ -30,9 +30,11 @@ class BoxPolicy(LSTMWrapper):
         log_std: float = 0.0,
         **options: Any,
     ):
-        """encoder, heads: widths of the MLPs. options: core and memory_scope of LSTMWrapper."""
+        """Build the layers. encoder, heads: layer widths of the MLPs. options: `core`, `memory_scope` for LSTMWrapper."""
         if isinstance(spec.obs, TokenObs):
-            raise SettingsError(f"py_agent=box cannot read the tokens of {spec.name}.\nUse py_agent=fast there.")
+            raise SettingsError(
+                f"py_agent=box cannot read the tokens of {spec.name}.\nUse py_agent=fast for this world."
+            )
         parts = _parts(spec.obs)
         image_parts = [part for part in parts if is_image(part.shape)]
         vector_parts = [part for part in parts if not is_image(part.shape)]
@@ -46,10 +48,11 @@ class BoxPolicy(LSTMWrapper):
         numeric = isinstance(spec.obs, BoxObs) and vector_size > 0
         if not normalize_obs and not numeric:
             raise SettingsError(
-                f"policy.normalize_obs=false has no effect: {spec.name} observes no vectors of numbers."
+                f"policy.normalize_obs=false has no effect: {spec.name} has no vectors of numbers in its observations. "
+                "Remove the setting."
             )
         if log_std and not isinstance(spec.actions, BoxActions):
-            raise SettingsError(f"policy.log_std={log_std} has no effect: {spec.name} has discrete actions.")
+            raise SettingsError(f"policy.log_std={log_std} has no effect: {spec.name} has discrete actions. Remove it.")
         self.norm = RunningNorm(vector_size) if normalize_obs and numeric else None
 
         num_outputs = self.distribution.num_params
@@ -65,7 +68,7 @@ class BoxPolicy(LSTMWrapper):
     head_names = ("actor", "critic", "log_std")
 
     def encode_observations(self, observations: Tensor) -> Tensor:
-        """[N, *shape] -> [N, features]."""
+        """Return features [N, F] for observations [N, *shape]."""
         if isinstance(self.spec.obs, DiscreteObs):
             return self.encoder(F.one_hot(observations, self.spec.obs.n).float())
         features = []
@@ -87,19 +90,19 @@ class BoxPolicy(LSTMWrapper):
             self.norm.update(self._vector(obs))
 
     def _vector(self, observations: Tensor) -> Tensor:
-        """The parts that are not images, concatenated, as float [N, vector_size]."""
+        """Return the parts of the observations that are not images, concatenated, as float [N, vector_size]."""
         vectors = [self._part(observations, part).reshape(len(observations), -1) for part in self.vector_parts]
         return (torch.cat(vectors, -1) if len(vectors) > 1 else vectors[0]).float()
 
     def _part(self, observations: Tensor, part: ObsPart) -> Tensor:
-        """One part of a Dict observation, or the whole observation, [N, *part.shape]."""
+        """Return one part of a Dict observation, or else the whole observation, as [N, *part.shape]."""
         if isinstance(self.spec.obs, BoxObs) and self.spec.obs.parts:
             observations = observations[:, part.start : part.start + part.size]
         return observations.reshape(len(observations), *part.shape)
 
 
 class ImageEncoder(nn.Module):
-    """Three convolutions for images [H, W, C] or [C, H, W], which are divided by `scale` first."""
+    """Three convolutions for images [H, W, C] or [C, H, W]. Pixel values are divided by `scale` first."""
 
     def __init__(self, shape: tuple[int, ...], scale: float):
         super().__init__()
@@ -116,7 +119,9 @@ class ImageEncoder(nn.Module):
             layers += [conv, nn.ReLU()]
             channels, height, width = outputs, (height - kernel) // stride + 1, (width - kernel) // stride + 1
         if min(height, width) < 1:
-            raise SettingsError(f"py_agent=box needs images of at least 10 x 10; this one is {list(shape)}.")
+            raise SettingsError(
+                f"py_agent=box needs images of at least 10 x 10 pixels; the image in the observation has shape {list(shape)}."
+            )
         self.stack = nn.Sequential(*layers)
         self.size = channels * height * width
 

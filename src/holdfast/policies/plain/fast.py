@@ -1,4 +1,4 @@
-"""Fast: a small CNN over the agent's window, two LSTM layers, wide heads. The standard agent for grid worlds."""
+"""Fast, the standard agent for grid worlds: a small CNN over the agent's window, two LSTM layers, wide heads."""
 
 from __future__ import annotations
 

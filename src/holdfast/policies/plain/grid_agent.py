@@ -1,4 +1,4 @@
-"""What the plain agents for grid worlds share: the core, and heads that look actions up by name."""
+"""GridAgent: base class of the plain grid-world agents, with the core and the heads that they share."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from holdfast.spec import WorldSpec
 
 
 class GridAgent(LSTMWrapper):
-    """Subclasses implement `encode_observations`: tokens [N, K, 3] -> [N, 128].
+    """Base class: subclasses implement `encode_observations`, which returns features [N, 128] for tokens [N, K, 3].
 
-    options: hidden_size, num_layers, core and memory_scope of LSTMWrapper.
+    options: `hidden_size`, `num_layers`, `core` and `memory_scope` for LSTMWrapper.
     """
 
     head_names = ("critic", "value", "actor", "action")
@@ -32,6 +32,6 @@ class GridAgent(LSTMWrapper):
         self.action = BilinearHead(512, 16)
 
     def decode_actions(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Core output [N, H] -> scores [N, A], values [N]."""
+        """Return action scores [N, A] and values [N] for the core's output [N, H]."""
         values = self.value(activate(self.critic_1(hidden), "tanh")).squeeze(-1)
         return self.action(activate(self.actor_1(hidden), "relu"), self.action_embeds()), values

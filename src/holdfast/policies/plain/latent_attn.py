@@ -1,4 +1,4 @@
-"""Agents that read tokens as a set: learned queries attend to any number of them, in any order."""
+"""Agents that read tokens as a set: learned queries attend to any number of tokens, in any order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.spec import WorldSpec
 
 @AGENTS.register("latent_attn_tiny")
 class LatentAttnTiny(GridAgent):
-    """One query summarises the observation."""
+    """One learned query attends to the tokens; its output is the encoded observation."""
 
     def __init__(self, spec: WorldSpec, **options: Any):
         super().__init__(spec, **options)
@@ -29,7 +29,7 @@ class LatentAttnTiny(GridAgent):
 
 @AGENTS.register("latent_attn_small")
 class LatentAttnSmall(GridAgent):
-    """Ten queries attend to the tokens, then to each other."""
+    """Ten learned queries attend to the tokens, then to each other."""
 
     attr_embed_dim = 8
     num_heads = 4
@@ -49,7 +49,7 @@ class LatentAttnSmall(GridAgent):
 
 @AGENTS.register("latent_attn_med")
 class LatentAttnMed(LatentAttnSmall):
-    """LatentAttnSmall with more layers and heads."""
+    """LatentAttnSmall with larger embeddings, more layers and more attention heads."""
 
     attr_embed_dim = 12
     num_heads = 8
