@@ -320,7 +320,7 @@ def test_settings_shows_a_key_on_one_line_where_there_is_no_terminal(capsys):
     run("settings", "trainer.lr")
     (line,) = capsys.readouterr().out.splitlines()[1:]
     assert line.split("  ")[0] == "trainer.lr"
-    assert all(part in line for part in ("0.001", "a number above 0 and at most 10", "learning rate of Adam"))
+    assert all(part in line for part in ("0.001", "a number above 0 and at most 10", "learning rate for Adam"))
 
 
 def test_settings_names_a_key_of_all_agents_once(capsys):
@@ -335,7 +335,7 @@ def test_settings_names_a_key_of_all_agents_once(capsys):
         (["trainr"], "Did you mean trainer?"),
         (["env=memry"], "Did you mean memory?"),
         (["py_agent=fst"], "Did you mean fast?"),
-        (["trainer.lr=3"], "Use env=..., py_agent=... or agent=..."),
+        (["trainer.lr=3"], "env=..., py_agent=... or agent=..."),
     ],
 )
 def test_settings_bad_words(words, part, capsys):
@@ -347,7 +347,7 @@ def test_settings_list(capsys):
     run("settings", "--list")
     out = capsys.readouterr().out
     assert all(name in out for name in ready_names())
-    assert "A T-maze that only memory can solve" in out
+    assert "A T-maze that needs memory" in out
 
 
 @pytest.mark.parametrize("args", [["settings"], ["settings", "trainer.lr"]], ids=["long output", "short output"])

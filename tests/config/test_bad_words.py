@@ -120,8 +120,8 @@ def refusal(words: list[str]) -> str:
         (["run=a/b"], ["run=a/b", "letters, digits and . _ -"]),
         (["run=.."], ["run=..", "not starting with a dot"]),
         (["run=.hidden"], ["run=.hidden"]),
-        (["run="], ["run=", "the name is empty"]),
-        (["run=  "], ["the name is empty"]),
+        (["run="], ["run=", "name is empty"]),
+        (["run=  "], ["name is empty"]),
         (["run=a\x07b"], ["run=a\\x07b", "letters, digits"]),
         (["run=a b"], ["run=a b"]),
         (["run=a\nb"], ["run=a\\nb"]),
@@ -151,7 +151,7 @@ def test_the_first_error_by_the_order_of_the_words_and_how_many_more():
     words = ["seed=1", "trainer.clip=x", "foo=1", "trainer.gamma=2", "bar", "trainer.lr=abc", "env=memry"]
     message = refusal(words)
     assert message.startswith("trainer.clip=x: needs a number")
-    assert message.endswith("5 more errors: foo, trainer.gamma, bar and others.")
+    assert message.endswith("5 more errors: foo, trainer.gamma, bar and more.")
     assert refusal(words[2:]).startswith("unknown key foo")
     assert refusal(words[::-1]).startswith("env=memry: no such world")
     assert refusal(["seed=-1", "foo=1"]).endswith("1 more error: foo.")

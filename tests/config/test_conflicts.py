@@ -51,10 +51,10 @@ def test_every_rule_is_tried():
     [
         (
             ["trainer.burn_in=4", "trainer.start_states=zeros"],
-            "trainer.burn_in=4: needs trainer.start_states=stored",
+            "trainer.burn_in=4: works only with trainer.start_states=stored",
         ),
-        (["trainer.minibatch_size=100"], "trainer.minibatch_size=100: needs a multiple of trainer.horizon"),
-        (["trainer.batch_size=100"], "trainer.batch_size=100: needs a multiple of "),
+        (["trainer.minibatch_size=100"], "trainer.minibatch_size=100: must be a multiple of trainer.horizon"),
+        (["trainer.batch_size=100"], "trainer.batch_size=100: must be a multiple of "),
         (
             ["trainer.batch_size=1024", "trainer.minibatch_size=384"],
             "does not divide trainer.batch_size=1024",
@@ -62,7 +62,7 @@ def test_every_rule_is_tried():
         (["policy.init=seeds", "policy.weights=runs/x"], "policy.init=seeds: has no effect with policy.weights"),
         (
             ["trainer.num_workers=9"],
-            "trainer.num_workers=9: needs at most one worker per environment, and env.num_envs=8",
+            "trainer.num_workers=9: must be at most env.num_envs=8",
         ),
     ],
 )

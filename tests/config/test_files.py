@@ -143,11 +143,11 @@ def test_words_add_to_a_files_kwargs_or_replace_them(write):
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("", ["needs keys and values"]),
-        ("# nothing\n", ["needs keys and values"]),
-        ("- a\n- b\n", ["needs keys and values"]),
-        ("just text\n", ["needs keys and values"]),
-        ("42\n", ["needs keys and values"]),
+        ("", ["keys and values"]),
+        ("# nothing\n", ["keys and values"]),
+        ("- a\n- b\n", ["keys and values"]),
+        ("just text\n", ["keys and values"]),
+        ("42\n", ["keys and values"]),
         ("a: [1, 2\n", ["Line 2"]),
         ("seed: 1\n  lr: 2\n", ["Line 2"]),
         ("\tseed: 1\n", ["Line 1"]),

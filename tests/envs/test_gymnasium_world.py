@@ -174,7 +174,7 @@ def test_dict_observations():
     ("fault", "words"),
     [
         ("shape", ["returned an observation of shape (1,)", "(2,)", "step()"]),
-        ("dtype", ["returned an observation of type <U1", "step()"]),
+        ("dtype", ["returned an observation of dtype <U1", "step()"]),
         ("reward", ["returned reward [1.0, 2.0]", "step()"]),
         ("raise", ["raised ValueError: the physics exploded in step()", "in step, toy_gym.py line"]),
         ("sys.exit", ["raised SystemExit: 5 in step()"]),

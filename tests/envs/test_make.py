@@ -75,7 +75,7 @@ def gym(name: str, **kwargs: object) -> GymEnv:
             gym("Blackjack-v1"),
             ["gym:Blackjack-v1 has Tuple", "Supported: Box, Discrete, Dict of Box"],
         ),
-        (GymEnv(name="gym:CartPole-v1", hide=[4]), ["env.hide=[4]", "4 numbers", "0 to 3"]),
+        (GymEnv(name="gym:CartPole-v1", hide=[4]), ["env.hide=[4]", "4 entries", "0 to 3"]),
         (GymEnv(name="gym:CartPole-v1", hide=[0, 1, 2, 3]), ["env.hide=[0, 1, 2, 3]", "hides all 4"]),
         (GymEnv(name="gym:FrozenLake-v1", hide=[0]), ["env.hide=[0]", "Discrete(16)"]),
         (GymVectorEnv(name="gymvec:CartPole-v1", hide=[9]), ["env.hide=[9]", "0 to 3"]),

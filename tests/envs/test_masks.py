@@ -95,9 +95,9 @@ def test_the_spec_says_that_actions_are_masked_and_keeps_it():
 FAULTS = [
     ("missing", "no info['action_mask']"),
     ("size", "an action mask of shape (3,), expected (4,),"),
-    ("values", "an action mask with 2, not only 0 and 1,"),
-    ("nan", "an action mask with nan, not only 0 and 1,"),
-    ("text", "an action mask of type <U3, not 0 and 1,"),
+    ("values", "an action mask with the value 2, expected only 0 and 1,"),
+    ("nan", "an action mask with the value nan, expected only 0 and 1,"),
+    ("text", "an action mask of dtype <U3, expected bool or 0 and 1,"),
     ("nothing legal", "an action mask with no legal action"),
 ]
 

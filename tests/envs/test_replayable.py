@@ -19,7 +19,7 @@ def odd(fault: str) -> GymEnv:
 def test_what_depends_on_its_seed_and_actions_alone(in_a_worker):
     assert why_not_replayable(GymEnv(name="gym:toy_gym:Dice-v0"), in_a_worker, TIMEOUT) is None
     carries = why_not_replayable(GymEnv(name="gym:toy_gym:Count-v0"), in_a_worker, TIMEOUT)
-    assert carries == "gym:toy_gym:Count-v0: the same seed and actions give different episodes."
+    assert str(carries).startswith("gym:toy_gym:Count-v0: episodes with the same seed and actions differ")
 
 
 def test_a_vector_environment_draws_from_one_generator():
@@ -29,7 +29,7 @@ def test_a_vector_environment_draws_from_one_generator():
 @pytest.mark.parametrize(("fault", "why"), [("raise", "the physics exploded")])
 def test_one_that_fails_is_not_known(fault, why):
     problem = str(why_not_replayable(odd(fault), False, TIMEOUT))
-    assert "whether episodes can be replayed failed" in problem
+    assert "the replay test failed" in problem
     assert why in problem
 
 
@@ -37,7 +37,7 @@ def test_one_that_fails_is_not_known(fault, why):
 @pytest.mark.parametrize(("fault", "why"), [("exit", "exited with code 7"), ("sleep", "has not answered for 1.5 s")])
 def test_one_that_takes_its_process_with_it_harms_a_worker_only(fault, why):
     problem = str(why_not_replayable(odd(fault), True, TIMEOUT))
-    assert "whether episodes can be replayed failed" in problem
+    assert "the replay test failed" in problem
     assert why in problem
 
 

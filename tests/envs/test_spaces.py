@@ -203,5 +203,5 @@ def test_box_actions_are_clipped_in_the_precision_of_the_space(values: list[floa
 
 def test_a_policys_nan_is_not_blamed_on_the_environment():
     writer = action_writer(spaces.Box(-1, 1, (2,)), "toy world", first_slot=10)
-    with pytest.raises(NonFiniteError, match=r"toy world: action of slot 12 is nan(?s:.*)from the policy"):
+    with pytest.raises(NonFiniteError, match=r"toy world: action of slot 12 is nan(?s:.*)policy returned"):
         writer.write(np.array([[0, 0], [0, 0], [0, np.nan]], np.float32))

@@ -166,7 +166,7 @@ def test_a_failed_worker_is_replaced(trial: Callable[..., Trial], fault: str, wo
     assert line.startswith(f"worker 1 with environments 2 to 3 (pid {second}) {words}")
     episodes = f"episodes {cut.min()} to {cut.max()}" if cut.min() < cut.max() else f"episode {cut.min()}"
     new = pids(t.world)[1]
-    assert rest == f"Restarted as pid {new}, failure 1 of at most 3 in a row. Discarded: {episodes}."
+    assert rest == f"Restarted as pid {new} (failure 1 of at most 3 in a row). Discarded: {episodes}."
     for _ in range(10):
         t.step()
     assert len(t.told) == 1

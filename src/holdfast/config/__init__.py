@@ -1,4 +1,4 @@
-"""Typed settings, their limits, and how key=value words become them."""
+"""Define the typed settings with their limits, and load them from `key=value` words and settings files."""
 
 from holdfast.config.batches import BatchPlan, plan_batches
 from holdfast.config.describe import Key, describe_keys

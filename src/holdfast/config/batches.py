@@ -1,4 +1,4 @@
-"""Compute the number of steps, segments and updates of a run. Segments are never cut, so the sizes have to fit."""
+"""Compute batch sizes and the number of updates. Segments are never cut, so sizes must be multiples of the horizon."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.errors import SettingsError
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """Sizes in agent steps. One update learns from `segments_per_slot` segments of every slot."""
+    """Batch sizes, in agent steps. One update learns from `segments_per_slot` segments of every slot."""
 
     horizon: int
     segments_per_slot: int
@@ -22,13 +22,13 @@ class BatchPlan:
 
 
 def plan_batches(trainer: TrainerSettings, num_slots: int) -> BatchPlan:
-    """The sizes for this number of slots; SettingsError with the nearest sizes that fit if they do not."""
+    """Return the batch sizes for `num_slots` slots; SettingsError with the nearest valid sizes if they do not fit."""
     horizon = trainer.horizon
     rollout = num_slots * horizon
     batch_size = trainer.batch_size or rollout
     if batch_size % rollout:
         raise SettingsError(
-            f"trainer.batch_size={batch_size}: needs a multiple of {rollout} ({num_slots} slots x horizon "
+            f"trainer.batch_size={batch_size}: must be a multiple of {rollout} ({num_slots} slots x horizon "
             f"{horizon}). Nearest: {_multiples(batch_size, rollout)}."
         )
     if problem := size_problem(trainer):
@@ -36,12 +36,12 @@ def plan_batches(trainer: TrainerSettings, num_slots: int) -> BatchPlan:
     if batch_size == rollout and (trainer.burn_in or trainer.start_states == "refreshed"):
         key = f"trainer.burn_in={trainer.burn_in}" if trainer.burn_in else "trainer.start_states=refreshed"
         raise SettingsError(
-            f"{key}: has no effect with one segment per slot, because no segment precedes it in the batch.\n"
+            f"{key}: has no effect with one segment per slot, because the batch has no earlier segment.\n"
             f"Set trainer.batch_size={2 * rollout} or more, or remove the key."
         )
     segments = batch_size // horizon
     if trainer.minibatch_size is None:
-        # about a quarter; of two divisors equally near the larger: fewer, steadier gradient steps
+        # about a quarter of the batch; if two divisors are equally near, the larger: fewer, less noisy gradient steps
         per_minibatch = min(_divisors(segments), key=lambda d: (abs(d - segments / 4), -d))
     else:
         per_minibatch = trainer.minibatch_size // horizon
@@ -62,15 +62,15 @@ def plan_batches(trainer: TrainerSettings, num_slots: int) -> BatchPlan:
 
 
 def size_problem(trainer: TrainerSettings) -> tuple[str, str] | None:
-    """(key, message) if the sizes do not fit for any number of slots."""
+    """Return (key, message) if the batch sizes are invalid for every number of slots, else None."""
     horizon, batch, minibatch = trainer.horizon, trainer.batch_size, trainer.minibatch_size
     if batch is not None and batch % horizon:
         return "trainer.batch_size", (
-            f"trainer.batch_size={batch}: needs a multiple of the number of slots x trainer.horizon={horizon}."
+            f"trainer.batch_size={batch}: must be a multiple of the number of slots x trainer.horizon={horizon}."
         )
     if minibatch is not None and minibatch % horizon:
         return "trainer.minibatch_size", (
-            f"trainer.minibatch_size={minibatch}: needs a multiple of trainer.horizon={horizon}. "
+            f"trainer.minibatch_size={minibatch}: must be a multiple of trainer.horizon={horizon}. "
             f"Nearest: {_multiples(minibatch, horizon)}."
         )
     if batch is not None and minibatch is not None and batch % minibatch:
@@ -87,7 +87,7 @@ def _multiples(size: int, unit: int) -> str:
 
 
 def _fitting(segments: int, per_minibatch: int, horizon: int) -> str:
-    """Sizes of minibatches on either side of `per_minibatch` segments that divide a batch of `segments`."""
+    """Return the minibatch sizes nearest to `per_minibatch` segments that divide a batch of `segments` segments."""
     divisors = _divisors(segments)
     nearest = [d for d in divisors if d <= per_minibatch][-1:] + [d for d in divisors if d > per_minibatch][:1]
     return " or ".join(str(d * horizon) for d in nearest)

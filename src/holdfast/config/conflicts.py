@@ -1,4 +1,4 @@
-"""Refuse settings that contradict each other and settings without effect; each message says what to change."""
+"""Find settings that contradict each other or have no effect; each message says what to change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.config.settings import Settings
 
 
 class Needs(NamedTuple):
-    """`keys` have an effect only if `holds(settings)`; `wanted` is that condition as text."""
+    """A rule: `keys` have an effect only if `holds(settings)` is true; `wanted` is that condition as text."""
 
     wanted: str
     holds: Callable[[Settings], bool]
@@ -37,15 +37,15 @@ NEEDS = (
     *map(_schedule, ("lr", "entropy_coef", "clip")),
     Needs("trainer.value_coef above 0", lambda s: s.trainer.value_coef > 0, ("trainer.value_clip",)),
     Needs("trainer.update_epochs of 2 or more", lambda s: s.trainer.update_epochs > 1, ("trainer.target_kl",)),
-    Needs("memory (policy.core=none has none)", lambda s: s.policy.core != "none", MEMORY_KEYS),
+    Needs("recurrent memory, and policy.core=none has none", lambda s: s.policy.core != "none", MEMORY_KEYS),
 )
 
 
 def find_conflicts(settings: Settings, given: Collection[str] = ()) -> Iterator[tuple[str, str]]:
-    """(key, message) of every conflict.
+    """Yield (key, message) for every conflict.
 
-    A key without effect is refused if a word sets it (`given`) or if its value is not the default. So a complete
-    settings file (the config.yaml of a run), which names every key, can be used to start another run.
+    A key without effect is a conflict if the command line sets it (`given`) or if its value is not the default. So the
+    config.yaml of a run, which contains every key, can be used to start another run.
     """
 
     def conflict(key: str, reason: str) -> tuple[str, str]:
@@ -54,20 +54,20 @@ def find_conflicts(settings: Settings, given: Collection[str] = ()) -> Iterator[
     for rule in NEEDS:
         for key in rule.keys if not rule.holds(settings) else ():
             if key in given or attrgetter(key)(settings) != keys_by_name()[key][0].default:
-                yield conflict(key, f"has no effect without {rule.wanted}. Add that or remove the key.")
+                yield conflict(key, f"has no effect without {rule.wanted}. Change that setting or remove this key.")
 
     trainer, num_envs = settings.trainer, settings.env.num_envs
-    single_epoch = "has no effect in a single epoch. Set trainer.update_epochs to 2 or more"
+    single_epoch = "has no effect with trainer.update_epochs=1. Set trainer.update_epochs to 2 or more"
     if trainer.burn_in and trainer.start_states != "stored":
-        yield conflict("trainer.burn_in", f"needs trainer.start_states=stored, not {trainer.start_states}.")
+        yield conflict("trainer.burn_in", f"works only with trainer.start_states=stored, not {trainer.start_states}.")
     if trainer.advantage == "vtrace" and trainer.update_epochs == 1:
         yield conflict("trainer.advantage", f"{single_epoch}.")
     if trainer.start_states == "refreshed" and trainer.update_epochs == 1:
-        yield conflict("trainer.start_states", f"{single_epoch}, or use stored.")
+        yield conflict("trainer.start_states", f"{single_epoch}, or trainer.start_states to stored.")
     if trainer.num_workers > num_envs:
-        yield conflict("trainer.num_workers", f"needs at most one worker per environment, and env.num_envs={num_envs}.")
+        yield conflict("trainer.num_workers", f"must be at most env.num_envs={num_envs}.")
     if settings.policy.weights and getattr(settings.policy, "init", "own") != "own":
-        reason = "has no effect with policy.weights, which replaces the initial weights. Remove one of them."
+        reason = "has no effect with policy.weights, which replaces the initial weights. Remove one of the two keys."
         yield conflict("policy.init", reason)
     if sizes := size_problem(trainer):
         yield sizes

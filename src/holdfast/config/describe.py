@@ -1,4 +1,4 @@
-"""The settings as a list of keys: what each accepts, its default, and which world or agent it belongs to."""
+"""List all settings keys: the accepted values, the default, and the world or agent that each key belongs to."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Key:
-    """One setting. `owner` is the word it needs ("env=memory", "py_agent=box"); "" for keys that always exist."""
+    """One setting. `owner` is the world or agent that has this key ("env=memory", "py_agent=box"); "": all of them."""
 
     name: str
     kind: Kind
@@ -41,7 +41,7 @@ class Key:
 
 
 def describe_keys(world: str | None = None, policy: str | None = None) -> list[Key]:
-    """Every key, in order. world ("memory", "gym:") and policy ("plain", "box") select those of one of each."""
+    """Return all keys, or only those that apply to a `world` ("memory", "gym:") and a kind of `policy` ("box")."""
     worlds = [WORLDS[world]] if world else WORLDS.values()
     policies = [POLICIES[policy]] if policy else POLICIES.values()
     return [
@@ -52,7 +52,7 @@ def describe_keys(world: str | None = None, policy: str | None = None) -> list[K
 
 
 def keys_by_name() -> dict[str, list[Key]]:
-    """Every key of any world and any agent; several entries where several of them have a key of that name."""
+    """Return the keys of all worlds and agents by name; a name has one entry per world or agent that defines it."""
     return _keys_by_name(tuple(tuple(registry) for registry in (WORLDS, POLICIES, AGENTS, CELLS)))
 
 
@@ -65,24 +65,24 @@ def _keys_by_name(_registered: tuple[tuple[str, ...], ...]) -> dict[str, list[Ke
 
 
 def keys_of(world: str | None, policy: str | None) -> dict[str, Key]:
-    """The keys of one world and one kind of policy by name. None: not known, so no keys in that section."""
+    """Return the keys of one world and one kind of policy, by name. None: leave out the keys of `env` or `policy`."""
     owners = {"", f"env={WORLDS[world].word()}" if world else "", POLICIES[policy].word() if policy else ""}
     return {key.name: key for keys in keys_by_name().values() for key in keys if key.owner in owners}
 
 
 def groups() -> set[str]:
-    """Prefixes of keys: trainer, trainer.schedule, env."""
+    """Return all prefixes of keys, such as `trainer`, `trainer.schedule` and `env`."""
     names = [name.split(".") for name in keys_by_name()]
     return {".".join(parts[:depth]) for parts in names for depth in range(1, len(parts))}
 
 
 def mappings() -> list[str]:
-    """Keys that accept any keys below them: env.kwargs."""
+    """Return the keys whose value is a mapping with arbitrary keys, such as `env.kwargs`."""
     return [name for name, keys in keys_by_name().items() if keys[0].kind == "mapping"]
 
 
 def _walk(section: type[Section], prefix: str = "", owner: str = "") -> Iterator[Key]:
-    # first the key that chooses the section: `name` of a world, `agent` or `py_agent` of an agent
+    # the key that selects the section comes first: `name` for a world, `agent` or `py_agent` for an agent
     fields = sorted(section.model_fields.items(), key=lambda item: item[0] not in ("name", "agent", "py_agent"))
     for name, field in fields:
         inner = field.annotation
@@ -105,12 +105,14 @@ def _key(name: str, field: FieldInfo, owner: str) -> Key:
         limits = _limits(item_metadata)
         kind, allowed = "list", f"a list such as [1, 3], each {_number(item, limits)}"
     elif get_origin(type_) is dict:
-        kind, allowed = "mapping", f"a mapping such as {{key: value}}; {name}.key=value sets one"
+        kind, allowed = "mapping", f"a mapping such as {{key: value}}; {name}.key=value sets one entry"
     elif type_ in KINDS:
         kind = KINDS[type_]
         allowed = {"bool": "on or off", "text": "text"}.get(kind) or _number(type_, limits)
     else:
-        raise TypeError(f"{name}: a setting of type {type_} has no description yet")
+        raise TypeError(
+            f"{name}: settings of type {type_} are not supported; use int, float, bool, str, Literal, list or dict"
+        )
     if isinstance(field.json_schema_extra, dict):
         allowed = str(field.json_schema_extra["allowed"])
     if optional:
@@ -120,7 +122,7 @@ def _key(name: str, field: FieldInfo, owner: str) -> Key:
 
 
 def _plain(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any], bool]:
-    """Strip Annotated and `| None` from a type: (type, annotations, whether None is allowed)."""
+    """Strip `Annotated` and `| None` from a type. Return (type, annotations, whether None is allowed)."""
     optional = False
     while True:
         if get_origin(annotation) is Annotated:
@@ -130,7 +132,7 @@ def _plain(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any], bool]:
         elif get_origin(annotation) in (Union, UnionType):
             annotation, *others = (arg for arg in get_args(annotation) if arg is not NoneType)
             if others:
-                raise TypeError(f"a setting has a single type, not {annotation} and {others}")
+                raise TypeError(f"a setting must have a single type (or None), not {annotation} and {others}")
             optional = True
         else:
             return annotation, metadata, optional

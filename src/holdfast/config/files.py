@@ -1,4 +1,4 @@
-"""Settings files: ready-made ones, those of users, and the config.yaml of a run."""
+"""Read and write settings files: ready-made files, custom files, and the config.yaml of a run."""
 
 from __future__ import annotations
 
@@ -21,49 +21,49 @@ def ready_names() -> list[str]:
 
 
 def describe_ready() -> dict[str, str]:
-    """First line of each ready-made settings file, by name: what it trains."""
+    """Return the first line of each ready-made settings file, which says what the file trains, by file name."""
     firsts = {name: (READY / f"{name}.yaml").read_text("utf-8").split("\n", 1)[0] for name in ready_names()}
     return {name: first.lstrip("# ") for name, first in firsts.items()}
 
 
 def find_settings_file(text: str) -> Path:
-    """Path of a ready-made settings file, or the path itself if `text` has a slash or ends in .yaml."""
+    """Return `text` as a path if it has a slash or ends in .yaml, else the path of the ready-made file named `text`."""
     text = text.strip()
     if "/" in text or text.endswith((".yaml", ".yml")):
         return Path(text).expanduser()
     if text not in ready_names():
         raise SettingsError(
             f"settings={printable(text)}: no such settings file.{did_you_mean(text, ready_names())}\n"
-            f"Ready-made: {', '.join(ready_names())}. The name of your own file has to end in .yaml."
+            f"Ready-made: {', '.join(ready_names())}. To use a custom file, give its path with .yaml."
         )
     return READY / f"{text}.yaml"
 
 
 def read_tree(path: Path) -> dict[str, Any]:
-    """The mapping in a settings file. Nothing in it is resolved, expanded or executed."""
+    """Read the mapping in a settings file. References, environment variables and code in the file are not evaluated."""
     name = printable(str(path), 200)
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
         if len(raw) > MAX_BYTES:
-            raise ValueError(f"larger than {MAX_BYTES} bytes, too large for a settings file")
+            raise ValueError(f"larger than {MAX_BYTES} bytes, the limit for settings files")
         text = raw.decode("utf-8")
         if not check_yaml(text):
-            raise ValueError("needs keys and values such as `seed: 1`")
+            raise ValueError("must contain keys and values, such as `seed: 1`")
         return parse_yaml(text)
     except FileNotFoundError as error:
         raise SettingsError(
             f"settings file {name}: no such file.{did_you_mean(path.stem, ready_names())}\n"
-            f"Ready-made files, named without .yaml: {', '.join(ready_names())}."
+            f"Ready-made files (write the name without .yaml): {', '.join(ready_names())}."
         ) from error
     except UnicodeDecodeError as error:
-        raise SettingsError(f"settings file {name}: is not a UTF-8 text file.") from error
+        raise SettingsError(f"settings file {name}: not a UTF-8 text file. Save it as UTF-8.") from error
     except OSError as error:
-        raise SettingsError(f"settings file {name}: cannot read it: {error.strerror or error}.") from error
+        raise SettingsError(f"settings file {name}: cannot be read: {error.strerror or error}.") from error
     except ValueError as error:
         raise SettingsError(f"settings file {name}: {error}.") from error
 
 
 def settings_to_yaml(settings: Settings) -> str:
-    """All settings, complete: `load_run_settings` reads back an equal Settings."""
+    """Return all settings as YAML, including defaults; `load_run_settings` reads the text back as equal Settings."""
     return yaml.dump(settings.model_dump(), Dumper=SafeSettingsDumper, allow_unicode=True, sort_keys=False)

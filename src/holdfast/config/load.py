@@ -1,4 +1,4 @@
-"""Load Settings from key=value words and settings files, or raise one SettingsError of at most three lines."""
+"""Load Settings from `key=value` words and settings files, or raise one SettingsError with at most three lines."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ AGENT_KEYS = ("policy.agent", "policy.py_agent")
 
 
 def load_settings(words: Sequence[str]) -> Settings:
-    """Settings from words such as `env=memory trainer.lr=1e-3`, which override those of a settings file.
+    """Load settings from words such as `env=memory trainer.lr=1e-3`, which override the values in a settings file.
 
-    The file is `settings=NAME_OR_PATH`; if not given, the config.yaml of the run if run=NAME exists, else the
-    ready-made one of the world, else quickstart. If a word chooses another world or agent than the file, the file's
-    keys of that section are dropped.
+    The settings file is `settings=NAME_OR_PATH`; without that word, the config.yaml of run=NAME if the run exists, else
+    the ready-made file for the world, else quickstart. If a word chooses another world or agent than the file does,
+    the `env.*` or `policy.*` keys in the file are ignored.
     """
     given, problems = split_words(words)
     chosen = next((g for g in given if g.key == "settings"), None)
@@ -37,19 +37,19 @@ def load_settings(words: Sequence[str]) -> Settings:
     past = None if chosen else _past_file(typed)
     path = find_settings_file(chosen.value) if chosen else past or _ready_file(typed)
     from_file = _read_file(path, problems) if path else []
-    if past:  # words decide about resuming, and a run folder that was moved is resumed where it is now
+    if past:  # `resume` and `runs_dir` come from the command line only, so a run folder that was moved can be resumed
         from_file = [g for g in from_file if g.key not in ("resume", "runs_dir")]
     return _build(from_file, typed, problems)
 
 
 def load_run_settings(path: Path) -> Settings:
-    """The settings of a run, from its config.yaml. They may name a Python file: callers ask before they run it."""
+    """Load the config.yaml of a run. It may name a Python file: ask the user before executing that file."""
     problems: list[Problem] = []
     return _build(_read_file(path, problems), [], problems, of_run=True)
 
 
 def _past_file(typed: list[Given]) -> Path | None:
-    """The config.yaml of the run that these words name, if it exists."""
+    """Return the config.yaml of the run that these words name, or None if the file does not exist."""
     words = {g.key: str(g.value).strip() for g in typed}
     name = words.get("run", "")
     if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}", name) or words.get("resume") == "never":
@@ -75,7 +75,7 @@ def _read_file(path: Path, problems: list[Problem]) -> list[Given]:
 
 
 def _build(from_file: list[Given], typed: list[Given], problems: list[Problem], of_run: bool = False) -> Settings:
-    """Choose world and agent, read every value, validate, and check for conflicts."""
+    """Select the world and the agent, parse and validate every value, and check for conflicts."""
     env = _pick("env.name", typed, from_file)
     world = find_world(env.text) if env else "memory"
     if env and world is None:
@@ -101,7 +101,7 @@ def _build(from_file: list[Given], typed: list[Given], problems: list[Problem], 
     for g in merged:
         section = {"env": world, "policy": kind}.get(g.key.split(".")[0], "known")
         if section is None and _exists(g.key, keys_by_name()):
-            continue  # which keys exist depends on a name that is already reported
+            continue  # the valid keys depend on the world or agent, whose unknown name is already reported
         if g.key in AGENT_KEYS and g is not agent:
             continue  # a second agent is already reported
         try:
@@ -125,7 +125,7 @@ def _pick(key: str, *sources: list[Given]) -> Given | None:
 
 
 def _drop_other_world(from_file: list[Given], world: str | None) -> list[Given]:
-    """Drop the file's env.* if it is for another world, and its agent if the other world usually has another."""
+    """Drop the `env.*` keys if the file is for another world, and the agent if the worlds' default agents differ."""
     env = _pick("env.name", from_file)
     of_file = find_world(env.text) if env else "memory"
     if world in (None, of_file):
@@ -136,7 +136,7 @@ def _drop_other_world(from_file: list[Given], world: str | None) -> list[Given]:
 
 
 def _drop_agent(from_file: list[Given]) -> list[Given]:
-    """Drop the keys that not every agent has."""
+    """Drop the `policy.*` keys that are specific to one agent."""
     common = {f"policy.{field}" for field in PolicySection.model_fields}
     return [g for g in from_file if not g.key.startswith("policy.") or g.key in common]
 
@@ -146,7 +146,7 @@ def _usual_agent(world: str | None) -> str:
 
 
 def _pick_agent(given: list[Given], problems: list[Problem]) -> Given | None:
-    """The agent that is chosen; two are a problem."""
+    """Return the key that selects the agent, or None. Two such keys are added to `problems`."""
     named = sorted((g for g in given if g.key in AGENT_KEYS), key=lambda g: g.order)
     if len(named) > 1:
         problems.append(named[1].problem(f"{named[0].shown} and {named[1].source}: two agents. Remove one."))
@@ -159,18 +159,18 @@ def _find_policy(agent: Given, problems: list[Problem], of_run: bool) -> str | N
     if kind is None:
         problems.append(agent.problem(f"{agent.source}: {unknown_agent(key, name)}"))
     elif kind == "own" and agent.file and not of_run:
-        reason = f"a settings file cannot name Python code. Give it on the command line: {key}={name}."
+        reason = f"a settings file cannot name Python code. Give the agent on the command line: {key}={name}."
         problems.append(agent.problem(f"{agent.source}: {reason}"))
     return kind
 
 
 def _exists(key: str, names: Collection[str]) -> bool:
-    """Whether this is one of the keys, or below one that accepts any (env.kwargs)."""
+    """Return whether `key` is one of `names`, or an entry of a mapping among them (`env.kwargs.gravity`)."""
     return key in names or any(key.startswith(f"{name}.") for name in mappings() if name in names)
 
 
 def _read(g: Given, keys: dict[str, Key], chosen: dict[str, str]) -> Any:
-    """The value of a key, still to be validated. chosen: world and agent as the user wrote them, for messages."""
+    """Parse the value of a key, without validation. `chosen`: world and agent as the user wrote them, for messages."""
     if not _exists(g.key, keys):
         raise SettingsError(unknown_key(printable(g.key), [*keys, *SHORT, "settings"], chosen) + _in_file(g))
     key = keys.get(g.key)  # None for a key without a type, such as env.kwargs.gravity
@@ -182,7 +182,7 @@ def _read(g: Given, keys: dict[str, Key], chosen: dict[str, str]) -> Any:
     except ValueError as error:
         raise SettingsError(_needs(g, key, str(error))) from error
     if g.key == "run" and value == "" and not g.file:
-        raise SettingsError(f"{g.shown}: the name is empty. Remove run= to have a name generated.")
+        raise SettingsError(f"{g.shown}: the run name is empty. Write run=NAME, or remove run= to generate a name.")
     return value
 
 
@@ -210,21 +210,21 @@ def _check(tree: dict[str, Any], keys: dict[str, Key], merged: list[Given], prob
 
 
 def _needs(g: Given, key: Key | None, reason: str = "") -> str:
-    """Message: the word, what its key accepts, the nearest choice, and the reason if there is one."""
+    """Return the message for an invalid value: the word, the accepted values, the nearest choice, the reason."""
     needs = f" needs {key.allowed}.{did_you_mean(g.text, map(str, key.choices))}" if key else ""
     return f"{g.source}:{needs}{f' {reason}.' if reason else ''}"
 
 
 def _in_file(g: Given) -> str:
-    return f" It is in {g.file}." if g.file else ""
+    return f" The key is in {g.file}." if g.file else ""
 
 
 def _first(problems: list[Problem]) -> SettingsError:
-    """The first problem in the order of the words, and the number of others."""
+    """Return an error with the first problem, in the order of the words, and the number of further problems."""
     first, *more = sorted(problems, key=lambda problem: problem.order)
     message = first.message
     if more:
         names = list(dict.fromkeys(printable(problem.key, 40) for problem in more))
-        shown = ", ".join(names[:3]) + (" and others" if len(names) > 3 else "")
+        shown = ", ".join(names[:3]) + (" and more" if len(names) > 3 else "")
         message += f"\n{len(more)} more {'error' if len(more) == 1 else 'errors'}: {shown}."
     return SettingsError(message)

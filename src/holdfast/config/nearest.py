@@ -1,4 +1,4 @@
-"""Messages for unknown names: the nearest one, where a key belongs, what is available."""
+"""Write the messages for unknown keys, worlds and agents: the nearest name, the owner of a key, the available names."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from holdfast.config.sections import agent_names
 
 
 def nearest(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The most similar candidate, upper and lower case ignored."""
+    """Return the most similar candidate, ignoring case; None if no candidate is similar."""
     by_lower = {candidate.lower(): candidate for candidate in candidates}
     found = get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
     return by_lower[found[0]] if found else None
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """A sentence to append to a message; empty if nothing is similar."""
+    """Return " Did you mean ...?" with the nearest candidate, to append to a message; "" if no candidate is similar."""
     found = nearest(name, candidates)
     return f" Did you mean {found}?" if found else ""
 
 
 def unknown_key(name: str, known: Collection[str], chosen: dict[str, str]) -> str:
-    """Message for a key that the world and the agent do not have. chosen: env and policy, as the user wrote them."""
+    """Return the message for an unknown key. `chosen` is the world and the agent as the user wrote them."""
     everywhere = keys_by_name()
     if name in everywhere:
-        return f"{name} belongs to {_owners(name)}; {chosen[name.split('.')[0]]} does not have it."
+        return f"{name} belongs to {_owners(name)}; {chosen[name.split('.')[0]]} does not have this key. Remove it."
     if name in groups():
         example = next((f", such as {key}" for key in known if key.startswith(f"{name}.")), "")
-        return f"{name} is a group of keys. Set one of them{example}."
+        return f"{name} is a group of keys. Set a single key of the group{example}."
     meant = _meant(name, known) or _meant(name, everywhere) or _described(name)
     if meant is None:
         group = name.rpartition(".")[0]
         group = f" {group}" if group in groups() else ""
         return f"unknown key {name}. `holdfast settings{group}` lists all keys."
-    owner = "" if meant in known else f" It belongs to {_owners(meant)}."
+    owner = "" if meant in known else f" That key belongs to {_owners(meant)}."
     return f"unknown key {name}. Did you mean {meant}?{owner}"
 
 
 def unknown_env(name: str, ready: Collection[str]) -> str:
-    """Message for env=NAME where there is no such world. ready: names of ready-made settings files."""
+    """Return the message for `env=NAME` with an unknown world. `ready`: names of ready-made settings files."""
     words = {world: section.word() for world, section in WORLDS.items()}
     prefix, colon, rest = name.partition(":")
     if colon and f"{prefix}:" in words:
@@ -63,18 +63,18 @@ def unknown_env(name: str, ready: Collection[str]) -> str:
 
 
 def unknown_agent(key: str, name: str) -> str:
-    """Message for agent=NAME or py_agent=NAME where there is no such agent."""
+    """Return the message for `agent=NAME` or `py_agent=NAME` with an unknown agent."""
     file = "FILE.yaml" if key == "agent" else "FILE.py:CLASS"
     other = "py_agent" if key == "agent" else "agent"
     is_other = ".py" in name if key == "agent" else name.endswith((".yaml", ".yml"))
     hint = f" Did you mean {other}={name}?" if is_other else did_you_mean(name, agent_names(key))
-    return f"no such agent.{hint}\nAgents: {', '.join(agent_names(key))}, or your own {file}."
+    return f"no such agent.{hint}\nAgents: {', '.join(agent_names(key))}, or a custom {file}."
 
 
 def _meant(name: str, keys: Collection[str]) -> str | None:
-    """A key with the same or a similar last part, first in the same group, then anywhere.
+    """Return a key whose last part equals or resembles that of `name`; keys in the same group are preferred.
 
-    Only last parts are compared: with `trainer.` in front any two names would look similar.
+    Only last parts are compared, because with the prefix `trainer.` any two names would be similar.
     """
     group, _, last = name.rpartition(".")
     beside = [_last(key) for key in keys if key.rpartition(".")[0] == group]
@@ -87,7 +87,7 @@ def _meant(name: str, keys: Collection[str]) -> str | None:
 
 
 def _described(name: str) -> str | None:
-    """trainer.learning_rate -> trainer.lr, whose description says "learning rate"."""
+    """Find a key by its description: trainer.learning_rate -> trainer.lr, which is described as "learning rate"."""
     words = _last(name).replace("_", " ").lower()
     described = (key for key in describe_keys() if words in key.description.lower())
     return next((key.name for key in described if len(words) > 5), None)

@@ -1,12 +1,12 @@
-"""Registries: the classes that a setting chooses by name (worlds, agents, recurrent cells).
+"""Registries of the classes that a setting selects by name: worlds, agents and recurrent cells.
 
 A class registers itself where it is defined:
 
     @CELLS.register("gru")
     class GRU(Core): ...
 
-Settings are checked before torch or the library of a world is imported, because that takes seconds. So the names
-Holdfast ships with are read from the decorators in its source, and a module is imported when its class is needed.
+Settings are checked before torch or the library of a world is imported, because these imports take seconds. So the
+built-in names are read from the decorators in the source of Holdfast, and a module is imported when its class is used.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Class = TypeVar("Class", bound=type)
 
 
 class Registry(Mapping[str, Any]):
-    """Classes by name, in alphabetical order. `variable` is the name of the registry in the decorators."""
+    """Classes by name, in alphabetical order. `variable` is the registry's variable name, used in decorators."""
 
     def __init__(self, variable: str, *folders: str):
         self._variable, self._folders = variable, folders
         self._classes: dict[str, type] = {}
 
     def register(self, name: str) -> Callable[[Class], Class]:
-        """Class decorator: make the class available under `name`."""
+        """Return a class decorator that registers the class under `name`."""
 
         def add(cls: Class) -> Class:
             module = self._modules.get(name, cls.__module__)
@@ -44,7 +44,7 @@ class Registry(Mapping[str, Any]):
 
     @cached_property
     def _modules(self) -> dict[str, str]:
-        """The module of each name that Holdfast ships with."""
+        """Map each built-in name to the module that defines its class."""
         decorator = re.compile(rf'^@{self._variable}\.register\("([^"]+)"\)', re.MULTILINE)
         modules = {}
         for path in sorted(path for folder in self._folders for path in (ROOT / folder).glob("*.py")):
@@ -64,17 +64,17 @@ class Registry(Mapping[str, Any]):
         return sum(1 for _ in self)
 
 
-WORLDS = Registry("WORLDS", "envs/worlds")  # settings of worlds; "gym:" stands for every name with that prefix
-POLICIES = Registry("POLICIES", "policies")  # settings of policies
-AGENTS = Registry("AGENTS", "policies/plain")  # policy classes, chosen by py_agent
-CELLS = Registry("CELLS", "recurrence")  # recurrent cores, chosen by policy.core
+WORLDS = Registry("WORLDS", "envs/worlds")  # settings for each world; "gym:" matches every name with that prefix
+POLICIES = Registry("POLICIES", "policies")  # settings for each kind of policy
+AGENTS = Registry("AGENTS", "policies/plain")  # policy classes, selected by py_agent
+CELLS = Registry("CELLS", "recurrence")  # recurrent cells, selected by policy.core
 
 
 def lazy_exports(package: str) -> Callable[[str], Any]:
-    """`__getattr__` for a package: import a module when one of the names it exports is first used.
+    """Return a `__getattr__` for a package that imports a module when one of its exported names is first used.
 
-    So the light modules of a package can be imported without torch or gymnasium. The names are read from the imports
-    under `if TYPE_CHECKING:` in its source, one line each.
+    So modules that do not need torch or gymnasium can be imported without them. The exported names are read from the
+    imports under `if TYPE_CHECKING:` in the source of the package, which must be one line each.
     """
     source = Path(sys.modules[package].__file__ or "").read_text("utf-8")
     imports = re.findall(r"^    from (\S+) import (.+)$", source, re.MULTILINE)

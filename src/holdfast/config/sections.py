@@ -1,6 +1,6 @@
-"""Base classes of settings: the sections `env.*` and `policy.*` have one subclass per world and per kind of policy.
+"""Base classes for settings. `env.*` has one subclass per world, `policy.*` one per kind of policy.
 
-So a key that would have no effect in a world or an agent is refused.
+So a key that the selected world or agent does not use is an error.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ Positive = Annotated[float, Field(gt=0.0, le=1e6)]
 
 
 class Section(BaseModel):
-    """Typed settings with limits; unknown keys are refused."""
+    """Typed settings with limits; an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def setting(default: Any, description: str, allowed: str = "", **limits: Any) -> Any:
-    """A field of a section. allowed: what it accepts, if its type and limits do not say it (for messages)."""
+    """Return a field for a section. `allowed`: the valid values, for messages (default: from type and limits)."""
     extra: Any = {"allowed": allowed} if allowed else None
     return Field(default=default, description=description, json_schema_extra=extra, **limits)
 
 
 @dataclass(frozen=True)
 class OneOf:
-    """Annotates a text key that accepts registered names, `names()` at the time it is checked."""
+    """Annotation for a text key that accepts only the names in `names()`, which is called at each validation."""
 
     names: Callable[[], Iterable[str]]
 
@@ -49,35 +49,35 @@ class OneOf:
 
 
 class EnvSection(Section):
-    """Settings of a world, which know how to build it. Subclasses register with `@WORLDS.register(NAME)`."""
+    """Settings for a world; `build` creates the world. Subclasses register with `@WORLDS.register(NAME)`."""
 
-    usual_agent: ClassVar[str] = "box"  # py_agent if none is given
-    single_generator: ClassVar[bool] = False  # one generator for all environments: no workers, no replay
-    known_deterministic: ClassVar[bool] = False  # no need to test before a run whether episodes can be replayed
+    usual_agent: ClassVar[str] = "box"  # the value of py_agent if no agent is selected
+    single_generator: ClassVar[bool] = False  # all environments share one random generator: no workers, no replay
+    known_deterministic: ClassVar[bool] = False  # skip the test before a run of whether episodes can be replayed
 
     name: str
-    num_envs: Count = setting(64, "environments; slots = num_envs x agents per environment", le=65536)
+    num_envs: Count = setting(64, "number of environments; slots = num_envs x agents per environment", le=65536)
 
     def describe(self) -> WorldSpec:
-        """What a policy may know about the world; SettingsError if the world does not exist or is not supported."""
+        """Return the observation and action specs; SettingsError if the world does not exist or is unsupported."""
         with self.build(range(1)) as world:
             world.check_masks()
             return world.world_spec
 
     def build(self, env_ids: range, buffers: Any = None) -> Any:
-        """The `World` with these environments, writing into `buffers` (its own if None)."""
+        """Build a `World` with the environments `env_ids` that writes into `buffers` (None: allocate new buffers)."""
         raise NotImplementedError
 
     @classmethod
     def word(cls) -> str:
-        """How the world is written after env=: memory, gym:NAME."""
+        """Return the text that selects this world after `env=`: "memory" or "gym:NAME"."""
         extra = cls.model_fields["name"].json_schema_extra
-        assert isinstance(extra, dict), "the field `name` is made by world_name()"
+        assert isinstance(extra, dict), "define the field `name` with world_name()"
         return str(extra["allowed"]).partition(",")[0]
 
 
 def world_name(word: str, description: str, example: str = "") -> Any:
-    """The field `name` of a world that is written as `word`: "memory", or "gym:NAME" for any name with that prefix."""
+    """Return the field `name` for a world. `word` is "memory", or "gym:NAME" for all names with that prefix."""
     prefix, colon, _ = word.partition(":")
     pattern = rf"^{prefix}{colon}[^\x00-\x1f\x7f]+$" if colon else rf"^{word}$"
     allowed = f"{word}, such as {example}" if example else word
@@ -85,30 +85,30 @@ def world_name(word: str, description: str, example: str = "") -> Any:
 
 
 def find_world(name: str) -> str | None:
-    """The registered name of a world: memory for "memory", gym: for "gym:CartPole-v1"; None if there is none."""
+    """Return the registered name of a world: "memory" for "memory", "gym:" for "gym:CartPole-v1"; None if unknown."""
     prefix, colon, rest = name.partition(":")
     found = f"{prefix}:" if colon and rest.strip() else name if not colon else ""
     return found if found in WORLDS else None
 
 
 class PolicySection(Section):
-    """Settings of every policy. Subclasses register with `@POLICIES.register(KIND)`; None is the agent's default."""
+    """Settings shared by all policies; None: the agent's default. Subclasses use `@POLICIES.register(KIND)`."""
 
-    key: ClassVar[str] = "py_agent"  # the key that chooses the agent
-    own_file: ClassVar[str] = ""  # how a user's own agent is written
+    key: ClassVar[str] = "py_agent"  # the key that selects the agent
+    own_file: ClassVar[str] = ""  # the form of a custom agent, such as FILE.py:CLASS
 
     core: Annotated[str, OneOf(lambda: ("own", *CELLS))] = setting(
-        "own", "recurrent cell; own: the agent's default (an LSTM), none: no memory, as a control"
+        "own", "recurrent cell; `own`: the agent's default (an LSTM), `none`: no memory, as a control"
     )
     hidden: int | None = setting(None, "hidden size (None: the agent's default)", ge=1, le=8192)
-    layers: int | None = setting(None, "recurrent layers (None: the agent's default)", ge=1, le=16)
+    layers: int | None = setting(None, "number of recurrent layers (None: the agent's default)", ge=1, le=16)
     memory_scope: Literal["episode", "lifetime"] = setting(
-        "episode", "lifetime keeps memory across episodes on purpose (meta-learning)"
+        "episode", "when to reset memory: `episode` at every episode start, `lifetime` never (for meta-learning)"
     )
-    compile: bool = setting(False, "torch.compile everything except the recurrent cell")
+    compile: bool = setting(False, "apply torch.compile to everything except the recurrent cell")
     weights: str | None = setting(
         None,
-        "run or checkpoint whose weights to start from, matched by name, in either family",
+        "run or checkpoint to load initial weights from, matched by parameter name, also between agent= and py_agent=",
         max_length=1000,
         pattern=r"^[^\x00-\x1f\x7f]+$",
         allowed="the path of a run folder or of a checkpoint in it",
@@ -116,48 +116,48 @@ class PolicySection(Section):
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
-        """Ready-made agents of this kind."""
+        """Return the names of the ready-made agents of this kind."""
         return ()
 
     @classmethod
     def accepts(cls, key: str, name: str) -> bool:
-        """Whether KEY=NAME chooses an agent of this kind."""
+        """Return whether KEY=NAME selects an agent of this kind."""
         return key == cls.key and name in cls.names()
 
     @classmethod
     def word(cls) -> str:
-        """How an agent of this kind is chosen: py_agent=fast, py_agent=FILE.py:CLASS."""
+        """Return a setting that selects an agent of this kind: "py_agent=fast", "py_agent=FILE.py:CLASS"."""
         names = cls.names()
         return f"{cls.key}={('fast' if 'fast' in names else names[0]) if names else cls.own_file}"
 
     @property
     def agent_word(self) -> str:
-        """How the agent was chosen: py_agent=fast, agent=mine.yaml."""
+        """The setting that selected the agent: "py_agent=fast", "agent=mine.yaml"."""
         return f"{self.key}={getattr(self, self.key)}"
 
     @property
     def agent_name(self) -> str:
-        """Short name of the agent, for folders and titles."""
+        """Short name of the agent, for folder names and titles."""
         return self.agent_word.partition("=")[2].rpartition("/")[2].removesuffix(".yaml").replace(".py:", "-")
 
 
 def find_policy(key: str, name: str) -> str | None:
-    """The kind of policy that KEY=NAME chooses (key: agent or py_agent); None if there is none."""
+    """Return the kind of policy that KEY=NAME selects (`key`: "agent" or "py_agent"); None if NAME is unknown."""
     return next((kind for kind, section in POLICIES.items() if section.accepts(key, name)), None)
 
 
 def agent_names(key: str) -> tuple[str, ...]:
-    """Ready-made agents that can be chosen by agent= or py_agent=."""
+    """Return the names of the ready-made agents that `key` ("agent" or "py_agent") can select."""
     return tuple(name for section in POLICIES.values() if section.key == key for name in section.names())
 
 
 def plain_agents() -> tuple[str, ...]:
-    """Agents without settings of their own: those whose name is not a kind of policy."""
+    """Return the agents without additional settings: those whose name is not a kind of policy."""
     return tuple(name for name in AGENTS if name not in POLICIES)
 
 
 def _read_world(value: Any) -> Any:
-    """Validate env.* with the section of the world that it names."""
+    """Validate `env.*` with the settings class of the world that `env.name` selects."""
     if not isinstance(value, dict):
         return value
     world = find_world(str(value.get("name", "memory")))
@@ -167,7 +167,7 @@ def _read_world(value: Any) -> Any:
 
 
 def _read_policy(value: Any) -> Any:
-    """Validate policy.* with the section of the agent that it names."""
+    """Validate `policy.*` with the settings class of the agent that `agent` or `py_agent` selects."""
     if not isinstance(value, dict):
         return value
     key = "agent" if "agent" in value else "py_agent"

@@ -1,6 +1,6 @@
-"""Settings of a run: type, limits, default and description of every key. No other file holds a default.
+"""Settings of a run: type, limits, default and description of every key. Defaults are defined nowhere else.
 
-The sections of worlds and policies are in `envs/worlds/` and `policies/`, their base classes in `sections.py`.
+The settings for worlds and policies are in `envs/worlds/` and `policies/`, their base classes in `sections.py`.
 """
 
 from __future__ import annotations
@@ -20,71 +20,92 @@ class Schedule(Section):
 
 
 class Schedules(Section):
-    lr: Schedule = setting(Schedule(), "schedule of trainer.lr")
-    entropy_coef: Schedule = setting(Schedule(), "schedule of trainer.entropy_coef")
-    clip: Schedule = setting(Schedule(), "schedule of trainer.clip")
+    lr: Schedule = setting(Schedule(), "schedule for trainer.lr")
+    entropy_coef: Schedule = setting(Schedule(), "schedule for trainer.entropy_coef")
+    clip: Schedule = setting(Schedule(), "schedule for trainer.clip")
 
 
 class Prioritized(Section):
-    alpha: Unit = setting(0.0, "0: every segment once per epoch; 1: sampled in proportion to |advantage|")
-    beta: Unit = setting(0.6, "importance correction for the sampling at the start of the run (1 at the end)")
+    alpha: Unit = setting(0.0, "0: use every segment once per epoch; 1: sample segments in proportion to |advantage|")
+    beta: Unit = setting(0.6, "importance-sampling exponent at the start of the run; rises to 1 at the end")
 
 
 class Keep(Section):
-    last: Count = setting(3, "newest checkpoints to keep", le=10**6)
+    last: Count = setting(3, "number of newest checkpoints to keep", le=10**6)
     best: bool = setting(True, "keep the checkpoint with the highest mean return")
-    every: Interval = setting(0, "also keep one checkpoint every this many updates; 0: none")
+    every: Interval = setting(0, "also keep one checkpoint every N updates; 0: none")
 
 
 class TrainerSettings(Section):
-    total_timesteps: Count = setting(300_000, "agent steps to collect, rounded up to whole batches", le=10**15)
-    num_workers: int = setting(0, "processes that step environments; 0: the training process", ge=0, le=512)
+    total_timesteps: Count = setting(
+        300_000, "number of agent steps to collect, rounded up to whole batches", le=10**15
+    )
+    num_workers: int = setting(
+        0, "number of processes that step environments; 0: step them in the training process", ge=0, le=512
+    )
     worker_timeout: float = setting(60.0, "seconds a worker may take for one step", ge=0.1, le=86400.0)
-    worker_failures: int = setting(3, "restarts of a failing worker in a row before the run stops", ge=0, le=10**6)
+    worker_failures: int = setting(
+        3, "maximum number of consecutive restarts of a failing worker before the run stops", ge=0, le=10**6
+    )
     horizon: Count = setting(16, "steps per segment: how far gradients reach back in time (BPTT length)", le=65536)
     batch_size: Count | None = setting(None, "agent steps per update (None: slots x horizon)", le=2**31)
     minibatch_size: Count | None = setting(None, "agent steps per gradient step (None: batch_size / 4)", le=2**31)
-    update_epochs: Count = setting(1, "epochs over each batch", le=100)
+    update_epochs: Count = setting(1, "number of epochs per batch", le=100)
 
-    lr: float = setting(1e-3, "learning rate of Adam", gt=0.0, le=10.0)
-    adam_eps: float = setting(1e-8, "epsilon of Adam", gt=0.0, le=1.0)
+    lr: float = setting(1e-3, "learning rate for Adam", gt=0.0, le=10.0)
+    adam_eps: float = setting(1e-8, "epsilon for Adam", gt=0.0, le=1.0)
     gamma: Unit = setting(0.977, "discount factor")
-    gae_lambda: Unit = setting(0.916, "lambda of GAE and V-trace")
+    gae_lambda: Unit = setting(0.916, "lambda for GAE and V-trace")
     advantage: Literal["gae", "vtrace"] = setting("gae", "advantage estimator")
-    vtrace_rho: Positive = setting(1.0, "upper limit of the importance weight of a step's own TD error (vtrace)")
-    vtrace_c: Positive = setting(1.0, "upper limit of the importance weights of later TD errors (vtrace)")
-    clip: Positive = setting(0.1, "PPO clip of the probability ratio")
-    value_clip: NonNegative = setting(0.1, "PPO clip of the change of the value; 0: no clipping")
+    vtrace_rho: Positive = setting(1.0, "V-trace rho-bar: upper limit of the importance weight on each step's TD error")
+    vtrace_c: Positive = setting(
+        1.0, "V-trace c-bar: upper limit of the importance weights that propagate later TD errors"
+    )
+    clip: Positive = setting(0.1, "PPO clip range for the probability ratio")
+    value_clip: NonNegative = setting(0.1, "PPO clip range for the value change; 0: no clipping")
     value_coef: NonNegative = setting(0.44, "weight of the value loss")
     entropy_coef: NonNegative = setting(0.0021, "weight of the entropy bonus")
-    max_grad_norm: NonNegative = setting(0.5, "gradient norm is clipped to this; 0: no clipping")
+    max_grad_norm: NonNegative = setting(0.5, "maximum gradient norm; 0: no clipping")
     normalize_advantage: bool = setting(True, "normalize advantages to mean 0 and variance 1 per minibatch")
-    target_kl: NonNegative = setting(0.0, "stop the epochs of a batch once the mean KL exceeds this; 0: never")
-    reward_scale: Positive = setting(1.0, "factor on rewards while learning; reported returns are not scaled")
-    l2_init: NonNegative = setting(0.0, "L2 penalty on the distance of weights from their initial values")
+    target_kl: NonNegative = setting(
+        0.0, "skip the remaining epochs of a batch once the mean KL exceeds this value; 0: never"
+    )
+    reward_scale: Positive = setting(1.0, "factor for rewards in training; reported returns are not scaled")
+    l2_init: NonNegative = setting(
+        0.0, "coefficient of the L2 penalty on the distance of weights from their initial values"
+    )
     weight_clip: NonNegative = setting(
-        0.0, "clip weights to this multiple of the layer's largest initial one; 0: never"
+        0.0, "clip weights to this multiple of the layer's largest initial weight; 0: no clipping"
     )
     prioritized: Prioritized = setting(Prioritized(), "prioritised segment sampling")
-    schedule: Schedules = setting(Schedules(), "schedules of lr, entropy_coef and clip")
+    schedule: Schedules = setting(Schedules(), "schedules for lr, entropy_coef and clip")
 
     start_states: Literal["stored", "zeros", "refreshed"] = setting(
-        "stored", "recurrent state at the start of a segment: as stored, zeros, or recomputed in each later epoch"
+        "stored",
+        "recurrent state at the start of a segment: stored in the rollout, zeros, or recomputed in epochs 2 and later",
     )
-    burn_in: int = setting(0, "steps before a segment to replay without gradient, to warm up its state", ge=0, le=65536)
-    reset_memory_each_rollout: bool = setting(False, "reset all memory before every rollout")
+    burn_in: int = setting(
+        0, "number of steps replayed before a segment without gradient, to warm up its recurrent state", ge=0, le=65536
+    )
+    reset_memory_each_rollout: bool = setting(False, "reset the recurrent memory of all slots before every rollout")
 
-    weight_metrics_interval: Interval = setting(0, "updates between metrics of every weight, such as norms; 0: never")
+    weight_metrics_interval: Interval = setting(
+        0, "updates between metrics for each weight tensor, such as its norm; 0: never"
+    )
     checkpoint_interval: Interval = setting(50, "updates between checkpoints; 0: only at the end")
     keep: Keep = setting(Keep(), "which checkpoints to keep")
-    on_disk_error: Literal["continue", "stop"] = setting("continue", "failed write: warn and retry later, or stop")
-    skipped_updates: int = setting(3, "non-finite gradient steps in a row to skip before the run stops", ge=0, le=10**6)
-    threads: int = setting(0, "torch threads; 0: chosen by the size of the network", ge=0, le=1024)
+    on_disk_error: Literal["continue", "stop"] = setting(
+        "continue", "if a write fails: warn and retry later (`continue`), or stop the run (`stop`)"
+    )
+    skipped_updates: int = setting(
+        3, "maximum number of consecutive non-finite gradient steps to skip before the run stops", ge=0, le=10**6
+    )
+    threads: int = setting(0, "number of torch threads; 0: chosen by the size of the network", ge=0, le=1024)
 
 
 class DebugSettings(Section):
-    shapes: bool = setting(False, "log tensor shapes and memory through the first update")
-    poison: bool = setting(False, "fill experience with NaN before every rollout, to expose unwritten rows")
+    shapes: bool = setting(False, "log tensor shapes and memory use during the first update")
+    poison: bool = setting(False, "fill the experience buffer with NaN before every rollout, to expose unwritten rows")
 
 
 class Settings(Section):
@@ -97,28 +118,31 @@ class Settings(Section):
     )
     runs_dir: str = setting(
         "runs",
-        "folder that holds run folders",
+        "folder that contains the run folders",
         max_length=1000,
         pattern=r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$",
         allowed="the path of a folder, without control characters",
     )
     resume: Literal["auto", "must", "never"] = setting(
-        "auto", "if run=NAME exists: auto resumes it, never refuses; must refuses to start a new run"
+        "auto", "`auto`: resume run=NAME if it exists; `must`: stop if it does not exist; `never`: stop if it exists"
     )
-    seed: int = setting(0, "seed of weights, sampling and environments", ge=0, le=2**31 - 1)
+    seed: int = setting(0, "seed for weights, sampling and environments", ge=0, le=2**31 - 1)
     device: str = setting(
         "cpu",
-        "torch device that holds policy and experience",
+        "torch device for the policy and the experience buffer",
         pattern=r"^[a-z]+(:[0-9]{1,3})?$",
         allowed="a torch device, such as cpu, cuda or cuda:1",
     )
     env: EnvSettings = setting({}, "the world", validate_default=True)
     policy: PolicySettings = setting({}, "the agent", validate_default=True)
-    trainer: TrainerSettings = setting(TrainerSettings(), "collection and learning")
+    trainer: TrainerSettings = setting(TrainerSettings(), "settings for collecting experience and for learning")
     audit: Literal["auto", "on", "warn", "off"] = setting(
-        "auto", "audit the policy before training: stop if it fails, or warn; auto: only your own policies"
+        "auto",
+        "audit the policy before training; `on`: stop if it fails, `warn`: only warn, `auto`: on for custom policies",
     )
-    progress: Literal["auto", "bars", "lines", "off"] = setting("auto", "progress view; auto: bars in a terminal")
+    progress: Literal["auto", "bars", "lines", "off"] = setting(
+        "auto", "progress display; `auto`: bars in a terminal, else lines"
+    )
     tensorboard: Literal["on", "off"] = setting("off", "also write TensorBoard events into the run folder")
     wandb: Literal["on", "offline", "off"] = setting("off", "also log to Weights & Biases")
-    debug: DebugSettings = setting(DebugSettings(), "debugging aids")
+    debug: DebugSettings = setting(DebugSettings(), "settings for debugging")

@@ -1,6 +1,6 @@
-"""Read one value of one key from the text of a word or the data of a settings file, for pydantic to check.
+"""Parse the value of a key, from a `key=value` word or from a settings file. Validation by pydantic follows.
 
-A ValueError here holds only the reason; `load` adds the key, the value and what is allowed.
+A ValueError raised in this module contains only the reason; `load` adds the key, the value and the accepted values.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ MAX_DEPTH = 20
 _NOTHING = ("none", "null", "~")
 _AS_SWITCH = {"true": "on", "yes": "on", "false": "off", "no": "off"}
 
-# libyaml where PyYAML was built with it
+# use libyaml if PyYAML was built with it
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SafeDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class SafeSettingsLoader(_SafeLoader):
-    """YAML 1.2 in the two points that matter here: 1e-3 is a number, a date is text. Duplicate keys are refused."""
+    """Load YAML with two rules of YAML 1.2: 1e-3 is a number, a date is text. Duplicate keys are errors."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         seen = set()
@@ -34,7 +34,7 @@ class SafeSettingsLoader(_SafeLoader):
 
 
 class SafeSettingsDumper(_SafeDumper):
-    """Quotes what `SafeSettingsLoader` would not read back as text."""
+    """Dump YAML, with quotes around text that `SafeSettingsLoader` would otherwise read as a number."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -53,7 +53,7 @@ for _class in (SafeSettingsLoader, SafeSettingsDumper):
 
 
 def read_word(key: Key, text: str) -> Any:
-    """The value a word gives to a key. Lists and mappings are parsed as YAML, everything else stays text.
+    """Parse the text after `key=`. Lists and mappings are parsed as YAML; all other kinds of values stay text.
 
     Plain YAML would read a run named 1e3 as a number, wandb=off as False, seed=010 as 8 and seed=1:30 as 90.
     """
@@ -74,22 +74,22 @@ def read_word(key: Key, text: str) -> Any:
 
 
 def read_data(key: Key, value: Any) -> Any:
-    """The value a settings file gives to a key, already parsed as YAML."""
+    """Convert a value from a settings file, already parsed as YAML, to the kind of its key."""
     if isinstance(value, bool) and key.kind != "bool":
         if "off" in key.choices:  # YAML reads a bare on or off as true or false
             return "on" if value else "off"
-        raise ValueError("Put it in quotes" if key.kind == "text" else "")
+        raise ValueError("Put the value in quotes" if key.kind == "text" else "")
     if isinstance(value, list) and any(isinstance(item, bool) for item in value):
         raise ValueError("")  # pydantic would count true as 1
     if isinstance(value, int | float) and key.kind == "text":
-        raise ValueError("Put it in quotes")
+        raise ValueError("Put the value in quotes")
     if isinstance(value, str) and key.kind not in ("list", "mapping", "text"):
         return read_word(key, value)
     return value
 
 
 def parse_yaml(text: str) -> Any:
-    """A list, a mapping or a single value. Refuses duplicate keys, and whatever `check_yaml` refuses."""
+    """Parse a list, a mapping or a single value; ValueError for duplicate keys and for errors from `check_yaml`."""
     check_yaml(text)
     try:
         return yaml.load(text, Loader=SafeSettingsLoader)
@@ -98,9 +98,9 @@ def parse_yaml(text: str) -> Any:
 
 
 def check_yaml(text: str) -> bool:
-    """Refuse references, aliases, tags and deep nesting, which settings never need. True if the text is a mapping.
+    """Raise ValueError for references, aliases, tags and deep nesting. Return whether the text is a mapping.
 
-    Checks parser events before anything is built, so an alias bomb or a million nested lists cost nothing.
+    The check reads parser events before any object is built, so an alias bomb or deep nesting cannot exhaust memory.
     """
     depth, root = 0, None
     try:
@@ -124,21 +124,21 @@ def check_yaml(text: str) -> bool:
 
 
 def explain_yaml(error: Exception) -> str:
-    """One line of PyYAML's message: "Line 3: found duplicate key lr"."""
+    """Return PyYAML's message as one line: "Line 3: found duplicate key lr"."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         return f"Line {error.problem_mark.line + 1}: {printable(error.problem or 'not YAML', 120)}"
     return printable(str(error).splitlines()[0], 120) if str(error) else "not YAML"
 
 
 def printable(text: str, length: int = 60) -> str:
-    """Text for an error message: one line, control characters escaped, at most `length` characters."""
+    """Return text for an error message: one line, control characters escaped, at most `length` characters."""
     if not text.isprintable():
         text = text.encode("unicode_escape").decode("ascii")
     return text if len(text) <= length else text[: length - 3] + "..."
 
 
 def _whole(text: str) -> int | str:
-    """Accept 1e6 as a whole number; anything else stays text, which pydantic then refuses."""
+    """Convert a whole number such as 64 or 1e6 to int; other text stays unchanged, and pydantic rejects it."""
     try:
         number = float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Split key=value words and settings files into single keys, and list keys by such words."""
+"""Split `key=value` words and settings files into single keys, and list the keys that match such words."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SHORT = {"env": "env.name", "py_agent": "policy.py_agent", "agent": "policy.agen
 
 @dataclass(frozen=True)
 class Given:
-    """One key as the user wrote it. `value` is the text of a word or the data of a file."""
+    """One key as the user wrote it. `value` is the text after `key=`, or the parsed value from a settings file."""
 
     key: str
     value: Any
     shown: str  # as typed, for messages
-    order: int  # position among the words; -1 for a key of a file
-    file: str = ""  # the settings file it comes from; "" for a word
+    order: int  # position among the words; -1 for a key from a settings file
+    file: str = ""  # the settings file that contains the key; "" for a word
 
     @property
     def text(self) -> str:
@@ -58,7 +58,7 @@ def split_words(words: Sequence[str]) -> tuple[list[Given], list[Problem]]:
             try:
                 tree = parse_yaml(text)
             except ValueError as error:
-                problems.append(Problem(order, key, f"{printable(word)}: is not a mapping. {error}."))
+                problems.append(Problem(order, key, f"{printable(word)}: not a mapping. {error}."))
                 continue
             given += [Given(g.key, g.value, g.shown, order) for g in flatten({key: tree}, "")]
         else:
@@ -67,7 +67,7 @@ def split_words(words: Sequence[str]) -> tuple[list[Given], list[Problem]]:
 
 
 def flatten(tree: Mapping[Any, Any], file: str, prefix: str = "") -> Iterator[Given]:
-    """Full keys of a nested mapping: {trainer: {lr: 1}} gives trainer.lr. A mapping below env.kwargs is its value."""
+    """Yield the full keys of a nested mapping: {trainer: {lr: 1}} gives trainer.lr. `env.kwargs` stays one mapping."""
     for name, value in tree.items():
         key = f"{prefix}{name}"
         if isinstance(value, Mapping) and key not in mappings():
@@ -77,14 +77,18 @@ def flatten(tree: Mapping[Any, Any], file: str, prefix: str = "") -> Iterator[Gi
 
 
 def given_twice(given: Sequence[Given]) -> list[Problem]:
-    """Problems: one key with two values, or a key and one below it (env.kwargs and env.kwargs.gravity)."""
+    """Return a problem for each key with two values, and for a key and its subkey (env.kwargs, env.kwargs.seed)."""
     problems = []
     for i, second in enumerate(given):
         for first in given[:i]:
             same = first.key == second.key and first.value != second.value
             inside = first.key.startswith(f"{second.key}.") or second.key.startswith(f"{first.key}.")
             if same or inside:
-                problems.append(second.problem(f"{first.shown} and {second.source}: the same key twice. Remove one."))
+                problems.append(
+                    second.problem(
+                        f"{first.shown} and {second.source}: the same key is set twice. Remove one of the two."
+                    )
+                )
     return problems
 
 
@@ -104,13 +108,15 @@ def _not_a_setting(key: str, text: str) -> str:
         **{short: f"{short}=..." for short in (*SHORT, "settings")},
     }
     found = nearest(key, hints)
-    return f"not key=value.{f' Did you mean {hints[found]}?' if found else ' Write it as trainer.lr=1e-3.'}"
+    return (
+        f"not key=value.{f' Did you mean {hints[found]}?' if found else ' Write key=value, such as trainer.lr=1e-3.'}"
+    )
 
 
 def list_keys(words: Sequence[str]) -> list[Key]:
-    """Keys that start with a prefix, of one world (`env=gym:CartPole-v1`), of one agent (`py_agent=box`, `agent=fast`).
+    """List keys by prefix (`trainer`), by world (`env=gym:CartPole-v1`) and by agent (`py_agent=box`, `agent=fast`).
 
-    A key that is the same in several worlds or agents is listed once.
+    A key that several worlds or agents define identically is listed once.
     """
     prefix, env, agent = "", None, None
     for word in words:
@@ -126,7 +132,9 @@ def list_keys(words: Sequence[str]) -> list[Key]:
             if agent is None:
                 raise SettingsError(f"{printable(word)}: {unknown_agent(name, printable(value))}")
         else:
-            raise SettingsError(f"{printable(word)}: is not a filter. Use env=..., py_agent=... or agent=....")
+            raise SettingsError(
+                f"{printable(word)}: not a filter. Use a prefix of keys, env=..., py_agent=... or agent=...."
+            )
     keys = _merge(describe_keys(env, agent))
     found = [key for key in keys if key.name.startswith(prefix)]
     if not found:
@@ -136,7 +144,7 @@ def list_keys(words: Sequence[str]) -> list[Key]:
 
 
 def _merge(keys: list[Key]) -> list[Key]:
-    """Merge keys that are the same for several owners; no owner if the key is the same for all agents."""
+    """Merge keys that several owners define identically; the owner is "" if all agents define the key."""
     rows: dict[str, list[Key]] = {}
     for key in keys:
         rows.setdefault(repr(replace(key, owner="")), []).append(key)

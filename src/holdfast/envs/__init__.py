@@ -1,4 +1,4 @@
-"""Worlds as slots: Gymnasium, PettingZoo and MettaGrid with one interface, in one process or many."""
+"""Worlds with a common interface (Gymnasium, PettingZoo, MettaGrid), stepped in one process or in several."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Error messages for a failing environment: which environment and slot, what it did, where in its code."""
+"""Write error messages for environments that fail: the environment, its slots, the error and its source line."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from holdfast.errors import HoldfastError
 
 
 class BadValue(Exception):  # noqa: N818  (internal: `environment_error` turns it into a HoldfastError)
-    """An environment returned something its spaces do not allow. The text continues "returned ..."."""
+    """An environment returned a value that does not fit its spaces. The message follows "ENVIRONMENT returned"."""
 
 
 class BadMask(BadValue):
-    """The same for an action mask."""
+    """An environment returned an invalid action mask. The message follows "ENVIRONMENT returned"."""
 
 
 def environment_error(world: str, where: str, doing: str, step: int, error: BaseException) -> HoldfastError:
-    """The error to show to the user. where: "environment 3 (slot 3)"; doing: "step" or "reset"."""
+    """Return the error for the user. `where`: "environment 3 (slot 3)"; `doing`: "step" or "reset"."""
     if isinstance(error, BadValue):
         return HoldfastError(f"{world}: {where} returned {error} from {doing}() at step {step}.")
     frames = traceback.extract_tb(error.__traceback__)[-1:]
@@ -28,12 +28,12 @@ def environment_error(world: str, where: str, doing: str, step: int, error: Base
 
 
 def describe_error(error: BaseException) -> str:
-    """Type and message of an error; only the type if there is no message."""
+    """Return the type and message of an error; only the type if the message is empty."""
     return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 def last_lines(error: BaseException, count: int = 4) -> str:
-    """Last lines of the traceback of the original error; empty if that is a Holdfast error."""
+    """Return the last lines of the original error's traceback; "" if the original error is a Holdfast error."""
     while error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, HoldfastError | BadValue):
@@ -43,5 +43,5 @@ def last_lines(error: BaseException, count: int = 4) -> str:
 
 
 def numbered(noun: str, numbers: range) -> str:
-    """'slot 3' or 'slots 3 to 7'."""
+    """Return "slot 3" or "slots 3 to 7"."""
     return f"{noun} {numbers[0]}" if len(numbers) == 1 else f"{noun}s {numbers[0]} to {numbers[-1]}"

@@ -1,4 +1,4 @@
-"""Gymnasium environments, one slot each, with same-step autoreset."""
+"""A world of Gymnasium environments, one slot per environment, with same-step autoreset."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.spec import WorldSpec
 
 
 class GymWorld(World):
-    """Episode k of environment i is seeded with `episode_seed(seed, i, k)`, independent of earlier episodes."""
+    """Gymnasium environments. The seed for episode k of environment i is `episode_seed(seed, i, k)`."""
 
     def __init__(self, settings: GymEnv, env_ids: range, buffers: Buffers | None = None):
         self._envs: list[gymnasium.Env] = []
@@ -30,7 +30,7 @@ class GymWorld(World):
         except BaseException:
             self.close()
             raise
-        # `array[row, ...]` is a view even where a row is a single number
+        # `array[row, ...]` is a view even if the row is a single number
         self._obs = [self.buffers.obs[row, ...] for row in range(self.num_slots)]
         self._final_obs = [self.buffers.final_obs[row, ...] for row in range(self.num_slots)]
         self._masks = MaskReader(self.world_spec.actions.mask_sizes) if settings.action_mask else None
@@ -47,7 +47,7 @@ class GymWorld(World):
                     b.rewards[row], b.terminated[row], b.truncated[row] = reward, terminated, truncated
                 except (TypeError, ValueError) as error:
                     got = f"reward {reward!r}, terminated {terminated!r}, truncated {truncated!r}"
-                    raise BadValue(f"{got}, not a number and two flags,") from error
+                    raise BadValue(f"{got} (expected a number and two bools)") from error
                 if terminated or truncated:
                     read(obs, self._final_obs[row])
                     if masks is not None:
@@ -77,7 +77,7 @@ class GymWorld(World):
 
 
 def make_env(settings: GymEnv) -> gymnasium.Env:
-    """One environment; SettingsError if it does not exist or cannot be created."""
+    """Create one environment; SettingsError if the environment does not exist or cannot be created."""
     env_id = settings.name.removeprefix("gym:")
     try:
         return gymnasium.make(env_id, **{"disable_env_checker": True, **settings.kwargs})
@@ -86,11 +86,11 @@ def make_env(settings: GymEnv) -> gymnasium.Env:
 
 
 def cannot_make(name: str, env_id: str, error: Exception) -> SettingsError:
-    """The error for an environment that Gymnasium cannot create, with the nearest names if the name is unknown."""
+    """Return the error for an environment that Gymnasium cannot create, with similar names if the name is unknown."""
     short_id = env_id.rpartition(":")[2]
     if isinstance(error, ImportError) or short_id in gymnasium.registry:
         return SettingsError(f"env={name}: creating the environment failed.\n{describe_error(error)}")
     lowered = {known.lower(): known for known in gymnasium.registry}
     near = [lowered[match] for match in get_close_matches(short_id.lower(), lowered, n=3, cutoff=0.5)]
-    hint = f"Nearest: {', '.join(near)}." if near else "gymnasium.pprint_registry() lists all."
+    hint = f"Nearest: {', '.join(near)}." if near else "gymnasium.pprint_registry() lists all environments."
     return SettingsError(f"env={name}: Gymnasium has no environment {short_id!r}. {hint}")

@@ -21,16 +21,16 @@ def make_world(
     worker_failures: int = DEFAULTS.worker_failures,
     on_failure: Callable[[str], None] | None = None,
 ) -> World:
-    """The environments `env_ids` (all of env.num_envs if None), in this process or spread over worker processes.
+    """Build the environments `env_ids` (None: all env.num_envs), in this process or in `num_workers` worker processes.
 
-    on_failure is called with a message whenever a worker failed and was restarted (None: print to stderr).
+    `on_failure` is called with a message whenever a worker failed and was restarted (None: print to stderr).
     """
     env_ids = range(settings.num_envs) if env_ids is None else env_ids
     if num_workers == 0:
         return settings.build(env_ids)
     if settings.single_generator:
         raise SettingsError(
-            f"trainer.num_workers={num_workers} with env={settings.name}: all its environments share one random "
+            f"trainer.num_workers={num_workers} with env={settings.name}: all environments share one random "
             "generator,\nso results would depend on the number of workers. "
             f"Use trainer.num_workers=0, or env=gym:{settings.name.partition(':')[2]}."
         )

@@ -1,4 +1,4 @@
-"""PettingZoo parallel environments: one slot per possible agent, in the order of `possible_agents`."""
+"""A world of PettingZoo parallel environments, with one slot per agent, in the order of `possible_agents`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from holdfast.spec import WorldSpec
 
 
 class PettingZooWorld(World):
-    """An environment restarts when its last agent has left; until then the slots of agents that left wait.
+    """An environment is reset when its last agent leaves; until then, slots of agents that left earlier wait.
 
-    Rows of a waiting slot are not valid. The end of its agent is reported once, in the step it left. The row with its
-    next first observation is marked as truncated, so its memory is reset.
+    Rows of a waiting slot are not valid. The end of an agent's episode is reported once, in the step in which the agent
+    leaves. The row with the first observation of its next episode is marked as truncated, so that memory is reset.
     """
 
     def __init__(self, settings: PettingZooEnv, env_ids: range, buffers: Buffers | None = None):
@@ -37,7 +37,7 @@ class PettingZooWorld(World):
             self.close()
             raise
         self._masks = MaskReader(self.world_spec.actions.mask_sizes) if settings.action_mask else None
-        self._present = [False] * self.num_slots  # the slot's agent acts in the next step
+        self._present = [False] * self.num_slots  # [slots] true: the agent of this slot acts in the next step
 
     def _step(self, envs: range) -> None:
         first, stop = self.slots_of(envs.start).start, self.slots_of(envs.stop - 1).stop
@@ -68,14 +68,14 @@ class PettingZooWorld(World):
                 try:
                     b.rewards[slot] = reward
                 except (TypeError, ValueError) as error:
-                    raise BadValue(f"reward {reward!r} for {agent!r}, not a number,") from error
+                    raise BadValue(f"reward {reward!r} for {agent!r} (expected a number)") from error
                 b.terminated[slot], b.truncated[slot] = ended, cut or not (stays or ended)
                 b.valid[slot] = True
                 self._reader.read(_of(obs, agent, "observation"), b.obs[slot, ...])
                 if not stays:
                     b.final_obs[slot] = b.obs[slot]
             else:
-                stays = stays and agent in obs  # it came back or joined late
+                stays = stays and agent in obs  # the agent returned or joined late
                 b.rewards[slot], b.terminated[slot], b.truncated[slot] = 0.0, False, stays
                 b.valid[slot] = False
                 if stays:
@@ -101,7 +101,7 @@ class PettingZooWorld(World):
             raise self._failure(index, "reset", error) from error
 
     def _read_mask(self, infos: Any, agent: Any, slot: int, final: bool = False) -> None:
-        """Read the mask of an agent that acts next, or its final mask. Actions of a waiting slot are ignored."""
+        """Read the action mask of an agent, or its final mask. The mask of a waiting slot is set to all true."""
         if self._masks is None:
             return
         try:
@@ -121,7 +121,7 @@ class PettingZooWorld(World):
 
 
 def make_env(settings: PettingZooEnv) -> Any:
-    """`parallel_env(**kwargs)` of the named module; SettingsError if it does not exist or cannot be created."""
+    """Create an environment with `parallel_env(**kwargs)` of the module; SettingsError if that is not possible."""
     module_name = settings.name.removeprefix("pettingzoo:")
     try:
         module = importlib.import_module(module_name)
@@ -132,8 +132,8 @@ def make_env(settings: PettingZooEnv) -> Any:
         ) from error
     if not hasattr(module, "parallel_env"):
         raise SettingsError(
-            f"env={settings.name}: the module {module_name!r} has no parallel_env(). Turn-based (AEC) "
-            "environments are not supported."
+            f"env={settings.name}: the module {module_name!r} has no parallel_env(). Use a module with a parallel "
+            "environment; turn-based (AEC) environments are not supported."
         )
     try:
         return module.parallel_env(**settings.kwargs)
@@ -144,7 +144,7 @@ def make_env(settings: PettingZooEnv) -> Any:
 
 
 def _nearest(module_name: str) -> str:
-    """A sentence with modules of similar names in the same package."""
+    """Return a sentence that lists modules with similar names in the same package; "" if there are none."""
     package_name, _, name = module_name.rpartition(".")
     try:
         package = importlib.import_module(package_name)
@@ -156,17 +156,19 @@ def _nearest(module_name: str) -> str:
 
 
 def _checked_agents(env: Any, world: str) -> list[Any]:
-    """The possible agents; SettingsError if there are none or their spaces differ."""
+    """Return the possible agents; SettingsError if the list is empty or the agents have different spaces."""
     agents = list(getattr(env, "possible_agents", None) or ())
     if not agents:
-        raise SettingsError(f"{world} has no possible_agents, which define the slots.")
+        raise SettingsError(
+            f"{world} has no possible_agents. Define them in the environment: each possible agent gets a slot."
+        )
     first = agents[0]
     for agent in agents[1:]:
         for kind, space_of in (("observation", env.observation_space), ("action", env.action_space)):
             if space_of(agent) != space_of(first):
                 raise SettingsError(
                     f"{world}: {first} and {agent} have different {kind} spaces: {space_of(first)} "
-                    f"and {space_of(agent)}.\nOne policy plays all agents, so their spaces must be equal."
+                    f"and {space_of(agent)}.\nOne policy controls all agents, so their spaces must be equal."
                 )
     return agents
 

@@ -1,4 +1,4 @@
-"""Test whether episodes of a world can be replayed: they must depend only on their seed and their actions."""
+"""Test whether the episodes of a world can be replayed, that is, depend only on their seed and their actions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ STEPS = 20
 
 
 def why_not_replayable(settings: EnvSection, in_a_worker: bool, worker_timeout: float) -> str | None:
-    """The reason in one line, or None. Plays the same steps twice: in a fresh environment and in a used one.
+    """Return why episodes cannot be replayed, in one line, or None if they can.
 
-    in_a_worker: play in a worker process, in case a step hangs or kills its process.
+    The test plays the same episode in a new environment and in one that has already played another episode.
+    `in_a_worker`: play in a worker process, in case a step hangs or kills its process.
     """
     if settings.single_generator:
         return f"{settings.name}: all environments share one random generator, so an episode cannot be replayed."
@@ -30,14 +31,14 @@ def why_not_replayable(settings: EnvSection, in_a_worker: bool, worker_timeout: 
         with one() as used, one() as fresh:
             _play(used, 0)
             if _play(used, 1) != _play(fresh, 1):
-                return f"{settings.name}: the same seed and actions give different episodes."
+                return f"{settings.name}: episodes with the same seed and actions differ, so they cannot be replayed."
     except HoldfastError as error:
-        return f"{settings.name}: the test whether episodes can be replayed failed: {error}"
+        return f"{settings.name}: the replay test failed: {error}"
     return None
 
 
 def _play(world: World, episode: int) -> list[bytes]:
-    """What the first steps of an episode return, with random legal actions from a fixed seed."""
+    """Play the first steps of an episode with random legal actions (fixed seed); return all outputs as bytes."""
     b, rng = world.buffers, np.random.default_rng(0)
     world.replay_to(ReplayPoint.at_episode_start(0, world.world_spec, np.array([episode])))
     seen = [b.obs.tobytes()]

@@ -1,9 +1,9 @@
-"""Translate Gymnasium spaces to our specs, and convert observations, actions and action masks accordingly.
+"""Translate Gymnasium spaces to Holdfast specs, and convert observations, actions and action masks.
 
 A reader or writer is built once per world. `lead` is () for values of one slot and (N,) for a batch of N slots.
-`reader.read(obs, out)` checks an observation against its space (BadValue if it does not fit) and copies it into
-out [*lead, *spec.shape], because environments may reuse their arrays.
-`writer.write(actions)` converts our actions [N, *spec.shape] to a new array [N, *the environment's action shape].
+`reader.read(obs, out)` checks the observation against its space (BadValue if shape or dtype do not fit) and copies it
+into `out` [*lead, *spec.shape], because environments may reuse their arrays.
+`writer.write(actions)` converts policy actions [N, *spec.shape] to a new array [N, *the environment's action shape].
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from holdfast.spec import BoxActions, BoxObs, DiscreteActions, DiscreteObs, Mult
 def obs_reader(
     space: spaces.Space, world: str, hide: Iterable[int] = (), lead: tuple[int, ...] = ()
 ) -> BoxReader | DiscreteReader | DictReader:
-    """The reader for an observation space; SettingsError if the space is not supported."""
+    """Return the reader for an observation space; SettingsError if the space is not supported."""
     hide = sorted(set(hide))
     if hide and not (isinstance(space, spaces.Box) and len(space.shape) == 1):
         raise SettingsError(
-            f"env.hide={hide}: works for vector observations only, but those of {world} are {_short(space)}.\n"
-            "Remove env.hide."
+            f"env.hide={hide}: works only for vector observations, but {world} has {_short(space)} "
+            "observations.\nRemove env.hide."
         )
     if isinstance(space, spaces.Box):
         return BoxReader(space, world, hide, lead)
@@ -41,12 +41,12 @@ def obs_reader(
         world = f"{world}, in its entry {entry!r},"
     raise SettingsError(
         f"{world} has {_short(space)} observations, which are not supported.\n"
-        "Supported: Box, Discrete, Dict of Box. A gymnasium.ObservationWrapper can convert to one of them."
+        "Supported: Box, Discrete, Dict of Box. Convert the observations with a gymnasium.ObservationWrapper."
     )
 
 
 class BoxReader:
-    """A Box: uint8 stays uint8, every other type becomes float32."""
+    """Read Box observations: uint8 stays uint8, every other dtype becomes float32."""
 
     def __init__(self, space: spaces.Box, world: str, hide: list[int], lead: tuple[int, ...]):
         shape, self._keep = space.shape, None
@@ -54,12 +54,14 @@ class BoxReader:
             size = shape[0]
             if hide[-1] >= size:
                 raise SettingsError(
-                    f"env.hide={hide}: {world} shows {size} numbers; allowed are entries 0 to {size - 1}."
+                    f"env.hide={hide}: observations of {world} have {size} entries; use indices from 0 to {size - 1}."
                 )
             self._keep = np.delete(np.arange(size), hide)
             shape = self._keep.shape
             if not self._keep.size:
-                raise SettingsError(f"env.hide={hide} hides all {size} numbers of {world}; leave at least one.")
+                raise SettingsError(
+                    f"env.hide={hide} hides all {size} observation entries of {world}; remove at least one index."
+                )
         self.spec = BoxObs(shape, "uint8" if space.dtype == np.uint8 else "float32", scale=_scale(space))
         self._shape, self._dtype = (*lead, *space.shape), space.dtype
 
@@ -70,7 +72,7 @@ class BoxReader:
 
 
 class DiscreteReader:
-    """A Discrete: its `start` is subtracted, so symbols are counted from 0."""
+    """Read Discrete observations: the `start` of the space is subtracted, so symbols are counted from 0."""
 
     def __init__(self, space: spaces.Discrete, lead: tuple[int, ...]):
         self.spec = DiscreteObs(int(space.n))
@@ -83,12 +85,12 @@ class DiscreteReader:
         values = _checked(obs, self._lead, "int64") - self._start
         if values.min() < 0 or values.max() >= self.spec.n:
             last = self._start + self.spec.n - 1
-            raise BadValue(f"observation {obs}, outside its space ({self._start} to {last}),")
+            raise BadValue(f"an observation {obs} outside its space ({self._start} to {last})")
         out[...] = values
 
 
 class DictReader:
-    """A Dict of Box: packed into one float32 vector in the order of the space's keys."""
+    """Read a Dict of Box: entries are packed into one float32 vector, in the order of the space's keys."""
 
     def __init__(self, space: spaces.Dict, lead: tuple[int, ...]):
         parts: list[ObsPart] = []
@@ -103,7 +105,7 @@ class DictReader:
 
     def read(self, obs: Any, out: np.ndarray) -> None:
         if not isinstance(obs, Mapping):
-            raise BadValue(f"an observation of type {type(obs).__name__}, but its space is a Dict,")
+            raise BadValue(f"an observation of type {type(obs).__name__}, although the observation space is a Dict,")
         for key, part in self._parts:
             if key not in obs:
                 raise BadValue(f"an observation without the entry {key!r}")
@@ -112,13 +114,13 @@ class DictReader:
 
 
 def action_writer(space: spaces.Space, world: str, first_slot: int, masked: bool = False) -> ChoiceWriter | BoxWriter:
-    """The writer for an action space; SettingsError if the space is not supported, or has no masks if `masked`."""
+    """Return the writer for an action space; SettingsError if the space is unsupported, or continuous and `masked`."""
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return ChoiceWriter(space, masked)
     if not (isinstance(space, spaces.Box) and np.dtype(space.dtype).kind == "f"):
         raise SettingsError(
             f"{world} has {_short(space)} actions, which are not supported.\nSupported: Discrete, MultiDiscrete, Box "
-            "of real numbers. A gymnasium.ActionWrapper can convert to one of them."
+            "of real numbers. Convert the actions with a gymnasium.ActionWrapper."
         )
     if masked:
         raise SettingsError(
@@ -129,7 +131,7 @@ def action_writer(space: spaces.Space, world: str, first_slot: int, masked: bool
 
 
 class ChoiceWriter:
-    """Discrete or MultiDiscrete: choices are counted from 0 here, from `start` in the environment."""
+    """Write Discrete or MultiDiscrete actions: the policy counts choices from 0, the environment from `start`."""
 
     def __init__(self, space: spaces.Discrete | spaces.MultiDiscrete, masked: bool):
         if isinstance(space, spaces.Discrete):
@@ -144,7 +146,7 @@ class ChoiceWriter:
 
 
 class BoxWriter:
-    """Clips in the precision of the space: 0.1 in float32 is larger than 0.1 in float64."""
+    """Write Box actions, clipped in the dtype of the space, because 0.1 in float32 is larger than 0.1 in float64."""
 
     def __init__(self, space: spaces.Box, world: str, first_slot: int):
         self.spec = BoxActions(tuple(space.low.ravel().tolist()), tuple(space.high.ravel().tolist()))
@@ -156,7 +158,7 @@ class BoxWriter:
             row = int(np.flatnonzero(~finite.all(1))[0])
             raise NonFiniteError(
                 f"{self._world}: action of slot {self._first_slot + row} is {actions[row][~finite[row]][0]}.\n"
-                "It comes from the policy; the environment was not stepped."
+                "The policy returned this action; the environment was not stepped. Check the policy for NaN and Inf."
             )
         space = self._space
         shaped = actions.astype(space.dtype).reshape(len(actions), *space.shape)
@@ -164,14 +166,14 @@ class BoxWriter:
 
 
 class MaskReader:
-    """Reads `info["action_mask"]`: 0 or 1 (or bool) per action; masks of several choices are concatenated."""
+    """Read `info["action_mask"]`: 0 or 1 (or bool) per action; masks of several choices are concatenated."""
 
     def __init__(self, sizes: tuple[int, ...]):
         self._size = sum(sizes)
         self._starts = np.cumsum([0, *sizes[:-1]])
 
     def read(self, info: Mapping[str, Any], out: np.ndarray) -> None:
-        """Write the mask into out [size] bool; BadMask if there is none or it allows no action."""
+        """Copy the action mask into `out` [size] bool; BadMask if the mask is missing or allows no action."""
         if info.get(keys.ACTION_MASK) is None:
             raise BadMask(f"no info[{keys.ACTION_MASK!r}]")
         self._copy(info[keys.ACTION_MASK], out)
@@ -181,7 +183,7 @@ class MaskReader:
             raise BadMask(f"an action mask with no legal action{which}")
 
     def read_final(self, info: Mapping[str, Any], out: np.ndarray) -> None:
-        """The same for the last observation of an episode, which needs no action: no mask or all false is fine."""
+        """Copy the mask for the last observation of an episode. It may be missing or all false: no action follows."""
         if info.get(keys.ACTION_MASK) is None:
             out[:] = True
         else:
@@ -195,14 +197,14 @@ class MaskReader:
         if mask.shape != (self._size,):
             raise BadMask(f"an action mask of shape {mask.shape}, expected ({self._size},),")
         if mask.dtype.kind not in "biuf":
-            raise BadMask(f"an action mask of type {mask.dtype}, not 0 and 1,")
+            raise BadMask(f"an action mask of dtype {mask.dtype}, expected bool or 0 and 1,")
         out[:] = mask
         if mask.dtype != bool and not (mask == out).all():
-            raise BadMask(f"an action mask with {mask[mask != out][0]}, not only 0 and 1,")
+            raise BadMask(f"an action mask with the value {mask[mask != out][0]}, expected only 0 and 1,")
 
 
 def _scale(space: spaces.Space) -> float:
-    """Divisor for images: the largest value of the space if finite. 1 for anything that is not an image."""
+    """Return the divisor that scales an image to about 1: the largest value of the space; 1 if infinite or no image."""
     if not isinstance(space, spaces.Box) or len(space.shape) != 3:
         return 1.0
     largest = float(np.max(space.high, initial=0.0))
@@ -210,7 +212,7 @@ def _scale(space: spaces.Space) -> float:
 
 
 def _checked(obs: Any, shape: tuple[int, ...], dtype: str, what: str = "an observation") -> np.ndarray:
-    """obs as an array; BadValue if it has another shape or cannot be cast to `dtype` (floats: up to rounding)."""
+    """Return `obs` as an array; BadValue if its shape is not `shape` or its dtype cannot be cast to `dtype`."""
     try:
         array = np.asarray(obs)
     except ValueError as error:
@@ -218,7 +220,7 @@ def _checked(obs: Any, shape: tuple[int, ...], dtype: str, what: str = "an obser
     if array.shape != shape:
         raise BadValue(f"{what} of shape {array.shape}, expected {shape},")
     if not np.can_cast(array.dtype, dtype, "same_kind" if dtype == "float32" else "safe"):
-        raise BadValue(f"{what} of type {array.dtype}, which cannot be cast to {dtype},")
+        raise BadValue(f"{what} of dtype {array.dtype}, which cannot be cast to {dtype},")
     return array
 
 

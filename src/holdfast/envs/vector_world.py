@@ -1,4 +1,4 @@
-"""Gymnasium vector environments, converted to same-step autoreset."""
+"""A world from a Gymnasium vector environment, converted to same-step autoreset."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.spec import WorldSpec
 
 
 def make_vector_world(settings: GymVectorEnv, env_ids: range) -> VectorWorld:
-    """The environment's own vector implementation; SettingsError if it has none or cannot be created."""
+    """Create the vector implementation of an environment; SettingsError if it does not exist or cannot be created."""
     env_id = settings.name.removeprefix("gymvec:")
     try:
         envs = gymnasium.make_vec(env_id, len(env_ids), vectorization_mode="vector_entry_point", **settings.kwargs)
@@ -38,15 +38,15 @@ def make_vector_world(settings: GymVectorEnv, env_ids: range) -> VectorWorld:
 
 
 class VectorWorld(World):
-    """Any gymnasium VectorEnv as slots, for all three autoreset modes.
+    """A Gymnasium VectorEnv with any of the three autoreset modes, one slot per environment.
 
-    NEXT_STEP: the step after an episode's end ignores its action and returns the first observation. Its row is not
-    valid and is marked as truncated, so memory is reset: the policy saw the last observation of the old episode twice.
+    With NEXT_STEP, the step after the end of an episode ignores its action and returns the first observation of the
+    next episode. That row is not valid, and it is marked as truncated so that memory is reset.
 
-    Only episode 0 is seeded by us; later ones use the generator of the vector environment.
+    Holdfast seeds only episode 0; later episodes use the random generator of the vector environment.
     """
 
-    replays = False  # its episodes cannot be started one by one
+    replays = False  # single episodes cannot be started
 
     def __init__(self, envs: VectorEnv, name: str, env_ids: range | None = None, hide: Sequence[int] = ()):
         env_ids = range(envs.num_envs) if env_ids is None else env_ids
@@ -54,19 +54,19 @@ class VectorWorld(World):
         self._mode = (envs.metadata or {}).get("autoreset_mode")
         if not isinstance(self._mode, AutoresetMode):
             raise SettingsError(
-                f"{name}: metadata['autoreset_mode'] is {self._mode!r}, so it is unknown when it resets.\n"
-                "Set it to a gymnasium.vector.AutoresetMode; with the wrong one, episodes would be mixed."
+                f"{name}: metadata['autoreset_mode'] is {self._mode!r}, so the time of resets is unknown.\n"
+                "Set it to the gymnasium.vector.AutoresetMode that the environment implements."
             )
         self._reader = obs_reader(envs.single_observation_space, name, hide, lead=(envs.num_envs,))
         self._row_reader = obs_reader(envs.single_observation_space, name, hide)
         self._writer = action_writer(envs.single_action_space, name, env_ids.start)
         super().__init__(WorldSpec(name, self._reader.spec, self._writer.spec, agents_per_env=1), env_ids)
-        self._restarting = np.zeros(self.num_slots, bool)  # NEXT_STEP: rows whose next step is the reset
+        self._restarting = np.zeros(self.num_slots, bool)  # NEXT_STEP: rows that the next step resets
         self._fresh_obs = np.zeros_like(self.buffers.obs)
 
     def _replay_to(self, point: ReplayPoint) -> None:
         if point.lengths.any() or point.episodes.any():
-            raise ReplayError(f"{self.world_spec.name}: a vector environment cannot replay episodes")
+            raise ReplayError(f"{self.world_spec.name}: a vector environment cannot replay episodes; use env=gym:NAME")
         self._restarting[:] = False
         self.buffers.episode[:] = 0
         try:
@@ -82,7 +82,7 @@ class VectorWorld(World):
             obs, rewards, terminated, truncated, info = self._envs.step(actions)
             for array, values in ((b.rewards, rewards), (b.terminated, terminated), (b.truncated, truncated)):
                 if np.shape(values) != array.shape:
-                    raise BadValue(f"rewards or flags of shape {np.shape(values)}, not {array.shape},")
+                    raise BadValue(f"rewards or flags of shape {np.shape(values)}, expected {array.shape},")
                 array[:] = values
             self._reader.read(obs, b.obs)
             ended = b.terminated | b.truncated
@@ -94,7 +94,7 @@ class VectorWorld(World):
             raise self._explain("step", error) from error
 
     def _restart(self, ended: np.ndarray, info: dict[str, Any]) -> None:
-        """Convert the rows that ended [N] to same-step autoreset; `buffers.obs` holds what step() returned."""
+        """Convert the rows where `ended` [N] is true to same-step autoreset; `buffers.obs` is from step()."""
         b = self.buffers
         if self._mode is AutoresetMode.NEXT_STEP:
             junk = self._restarting
@@ -122,8 +122,8 @@ class VectorWorld(World):
 
 
 def _final_obs(info: dict[str, Any], row: int) -> Any:
-    """The last observation of the old episode of a row: `row` of a batch, or of each array of a Dict."""
+    """Return the last observation of the episode that ended in `row`; for a Dict, entry `row` of each array."""
     if "final_obs" not in info:
-        raise BadValue("no info['final_obs'] at the end of an episode, although it has same-step autoreset,")
+        raise BadValue("no info['final_obs'] at the end of an episode, although the autoreset mode is SAME_STEP,")
     batch = info["final_obs"]
     return {key: values[row] for key, values in batch.items()} if isinstance(batch, dict) else batch[row]

@@ -1,4 +1,4 @@
-"""The parent's side of a worker: start its process, send commands, explain failures, stop it."""
+"""Control a worker from the parent process: start it, send commands, read answers, describe failures, stop it."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from holdfast.errors import HoldfastError
 from holdfast.spec import WorldSpec
 
 CLOSING_SECONDS = 2.0  # time for workers to exit on their own before they are killed
-FAILING_SECONDS = 0.5  # the same after a failure: shorter, because the others may be busy
+FAILING_SECONDS = 0.5  # the same limit after a failure; shorter, because other workers may be in a long step
 
 spawn = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True)
 class Failure:
-    what: str  # one line, continues the name of the worker
-    error: HoldfastError  # raised if the run stops because of it
-    reported: bool  # the worker reported the error itself; otherwise it died or hangs
+    what: str  # one line, such as "exited with code 1.", to follow the name of the worker
+    error: HoldfastError  # raised if the run stops because of this failure
+    reported: bool  # true: the worker sent the error; false: it died or hangs
 
 
 class Worker:
@@ -43,16 +43,16 @@ class Worker:
         self.env_ids = env_ids
         self.envs = slice(env_ids.start - all_ids.start, env_ids.stop - all_ids.start)
         self.slots = slice(self.envs.start * spec.agents_per_env, self.envs.stop * spec.agents_per_env)
-        self.failures = 0  # in a row
-        self.since = np.zeros(len(env_ids), np.int64)  # episodes it started with
+        self.failures = 0  # consecutive failures
+        self.since = np.zeros(len(env_ids), np.int64)  # [environments] number of the first episode after the last start
         self.answered = False
-        self.returning = 0  # acknowledgements a restarted process still owes: 2, 1 once built, 0 once replayed
-        self.restarted = 0.0  # when, on the world's clock
+        self.returning = 0  # acknowledgements missing after a restart: 2, then 1 once built, 0 once replayed
+        self.restarted = 0.0  # time of the last restart, on the world's clock
         self.process: Any = None  # multiprocessing does not export the class
         self._what_to_serve = (settings, env_ids, spec, memory, len(all_ids) * spec.agents_per_env, self.slots)
 
     def start(self, point: ReplayPoint | None = None) -> None:
-        """Start a new process. It acknowledges once built, and again once its episodes are replayed."""
+        """Start a new process. It sends DONE once built and, if `point` is given, again once replayed."""
         self.returning = 0 if point is None else 2
         commands, self.commands = spawn.Pipe(duplex=False)
         self.answers, answers = spawn.Pipe(duplex=False)
@@ -64,13 +64,13 @@ class Worker:
                 process.start()
                 self.process = process
         except OSError as error:
-            raise HoldfastError(f"{self}: starting its process failed. {describe_error(error)}") from error
+            raise HoldfastError(f"{self}: the process could not be started: {describe_error(error)}") from error
         finally:
             commands.close()
             answers.close()
 
     def kill(self) -> None:
-        """Kill the process, even if it is suspended, and close its pipes. Does nothing if there is none."""
+        """Kill the process, even if it is suspended, and close its pipes. Do nothing if no process is running."""
         if self.process is None:
             return
         self.process.kill()
@@ -86,10 +86,10 @@ class Worker:
             if point is not None:
                 self.commands.send(point)
         except OSError:
-            pass  # it is dead; waiting for its answer reports that
+            pass  # the process is dead; reading its answer will report the failure
 
     def read_answer(self) -> Failure | None:
-        """Read one answer, or the end of the pipe, and set `answered` if the command is done."""
+        """Read one answer and set `answered` if the command is done. Return the failure, if any."""
         answer = os.read(self.answers.fileno(), 1)
         self.answered = answer == DONE and self.returning <= 1
         if answer == DONE:
@@ -99,7 +99,7 @@ class Worker:
         return self.reported() if answer else self.death()
 
     def death(self) -> Failure:
-        """The failure of a process that died without a report."""
+        """Describe the failure of a process that died without a report."""
         self.process.join(0.5)
         code = self.process.exitcode
         if code is None:
@@ -109,17 +109,22 @@ class Worker:
         else:
             how = f"exited with code {code}"
         killed = code == -signal.SIGKILL
-        return self._silent(how, "\nIf nobody sent SIGKILL, the machine ran out of memory." if killed else "")
+        return self._silent(
+            how,
+            "\nIf you did not kill it, the machine probably ran out of memory: use fewer workers or environments."
+            if killed
+            else "",
+        )
 
     def hang(self, seconds: float) -> Failure:
-        hint = "\nIf its steps can take that long, raise trainer.worker_timeout."
+        hint = "\nIf a step of this environment can take that long, raise trainer.worker_timeout."
         return self._silent(f"has not answered for {seconds:g} s", hint)
 
     def _silent(self, how: str, hint: str) -> Failure:
         return Failure(f"{how}.", HoldfastError(f"{self} (pid {self.process.pid}) {how}.{hint}"), reported=False)
 
     def reported(self) -> Failure:
-        """The failure that a worker reported, with the original error class."""
+        """Read the failure that a worker reported, with the original error class."""
         try:
             kind, text, origin = json.loads(self.answers.recv_bytes())
         except (EOFError, OSError):
@@ -136,12 +141,12 @@ class Worker:
 
 @contextmanager
 def _signals_later() -> Iterator[None]:
-    """Delay signals while a process starts: an interrupted start leaves a child that fails with a traceback."""
+    """Delay signals while a process starts, because an interrupted start leaves a child that prints a traceback."""
     came: list[int] = []
-    # a signal mask alone does not help: Python runs handlers in the main thread, whichever thread got the signal
+    # a signal mask is not enough: Python runs handlers in the main thread, even if another thread received the signal
     here = threading.current_thread() is threading.main_thread()
     before = {n: signal.signal(n, lambda number, _: came.append(number)) for n in SIGNALS} if here else {}
-    # inherited by the worker, so that Ctrl-C does not end it while it imports; `serve` unblocks them
+    # the worker inherits this mask, so that Ctrl-C does not end it during imports; `serve` unblocks the signals
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
@@ -154,7 +159,7 @@ def _signals_later() -> Iterator[None]:
 
 
 def stop_workers(workers: list[Worker], seconds: float = CLOSING_SECONDS) -> None:
-    """Close the pipes, so that workers exit on their own, and kill those that take longer than `seconds`."""
+    """Close the pipes, which makes workers exit, and kill workers that take longer than `seconds` to exit."""
     running = [worker for worker in workers if worker.process is not None]
     for worker in running:
         worker.commands.close()

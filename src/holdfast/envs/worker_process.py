@@ -1,7 +1,7 @@
-"""The worker process: build a share of the environments, then execute one-byte commands.
+"""The code that runs in a worker process: build a share of the environments, then execute one-byte commands.
 
 Arrays are in shared memory, so pipes carry only commands and answers. The shared memory has no name in the file
-system, so nothing is left behind however a run ends.
+system, so it is freed even if the run is killed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from holdfast.errors import HoldfastError, NonFiniteError, SettingsError
 from holdfast.spec import WorldSpec
 
 # A command is one byte; a replay point follows REPLAY. The answer is one byte; a report follows FAILED.
-# Bare reads and writes: an empty step of two workers takes 100 us, with Connection.send_bytes 150.
+# os.read and os.write: an empty step of two workers takes 100 us, with Connection.send_bytes 150 us.
 STEP, REPLAY = b"s", b"p"
-DONE, FAILED, ALIVE = b"d", b"f", b"a"  # ALIVE: replaying an episode may take hours
+DONE, FAILED, ALIVE = b"d", b"f", b"a"  # ALIVE: sent while episodes are replayed, which may take hours
 ALIVE_SECONDS = 1.0
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)  # terminals and `timeout` signal the whole process group; the parent decides
@@ -46,7 +46,7 @@ def serve(
     rows: slice,
     point: ReplayPoint | None,
 ) -> None:
-    """Main function of a worker: build, replay, execute commands until the parent closes the pipe or dies."""
+    """Build the environments, replay to `point`, and execute commands until the parent closes the pipe or dies."""
     for number in SIGNALS:
         # a handler instead of SIG_IGN, which processes started by an environment would inherit
         signal.signal(number, lambda *_: None)
@@ -66,7 +66,7 @@ def serve(
 
 
 def _execute_commands(commands: Connection, answers: int, world: World, point: ReplayPoint | None) -> None:
-    """Acknowledge once built, once the initial replay point (if any) is reached, and after each command."""
+    """Execute commands. Send DONE at the start, after replaying to `point` (if given), and after each command."""
     world.on_replayed = _heartbeat(answers)
     os.write(answers, DONE)
     if point is not None:
@@ -81,7 +81,7 @@ def _execute_commands(commands: Connection, answers: int, world: World, point: R
 
 
 def _heartbeat(answers: int) -> Callable[[], None]:
-    """A function that sends ALIVE, at most once per ALIVE_SECONDS."""
+    """Return a function that sends ALIVE, at most once per ALIVE_SECONDS."""
     sent = time.monotonic()
 
     def send() -> None:
@@ -101,7 +101,7 @@ def _report(error: Exception) -> bytes:
 
 
 def _exit_with_parent() -> None:
-    """Exit when the parent is killed, even during a step that never returns."""
+    """Wait until the parent process ends, then exit, even during a step that never returns."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -109,7 +109,7 @@ def _exit_with_parent() -> None:
 
 
 def shared_buffers(memory: Any, spec: WorldSpec, num_slots: int, rows: slice = slice(None)) -> Buffers:
-    """Arrays for all slots in shared memory, or these rows of them."""
+    """Return arrays in shared memory for all `num_slots` slots, or views of the given `rows`."""
     offset = 0
     arrays = {}
     for name, (shape, dtype) in Buffers.layout(spec).items():
@@ -120,7 +120,7 @@ def shared_buffers(memory: Any, spec: WorldSpec, num_slots: int, rows: slice = s
 
 
 def shared_bytes(spec: WorldSpec, num_slots: int) -> int:
-    """Size of the memory for `shared_buffers`."""
+    """Return the number of bytes of shared memory that `shared_buffers` needs."""
     return sum(_aligned(array.nbytes) for array in vars(Buffers.allocate(spec, num_slots)).values())
 
 

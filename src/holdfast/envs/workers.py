@@ -1,10 +1,10 @@
-"""Environments in several processes, which write into one shared set of arrays, in lockstep.
+"""Step environments in several worker processes, in lockstep. All workers write into the same shared arrays.
 
-Every worker has a contiguous share of the environments, and seeds depend on the number of an environment, so results
-do not depend on the number of workers.
+Every worker has a contiguous share of the environments, and the seed for an episode depends on the number of its
+environment, so results do not depend on the number of workers.
 
 A worker that dies, hangs or reports an error during a run is replaced: its environments continue with their next
-episodes, and `info["lost"]` [slots] of that step marks them. NaN and Inf stop the run.
+episodes, and `info["lost"]` [slots] is true for their slots in that step. NaN and Inf stop the run.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from holdfast.envs.worker_process import REPLAY, STEP, shared_buffers, shared_by
 from holdfast.envs.world import ReplayPoint, World
 from holdfast.errors import HoldfastError, NonFiniteError, SettingsError
 
-HEARTBEAT_SECONDS = 0.25  # how often to check whether a silent worker is alive: its children may hold its pipe open
+HEARTBEAT_SECONDS = 0.25  # interval of checks for dead workers: a child process may keep the pipe of a dead worker open
 BUILDING_SECONDS = 60.0  # minimum time limit for building a worker or replaying its episodes
 
 
 class WorkerWorld(World):
-    """The same world as in one process, stepped by `num_workers` processes.
+    """A world whose environments are stepped by `num_workers` processes, with the same results as in one process.
 
-    A worker hangs if a step takes longer than `timeout` seconds. It is restarted up to `failures` times in a row, and
-    `on_failure` is called each time; the count restarts when an episode ends normally.
+    A step that takes longer than `timeout` seconds is a failure. A failed worker is restarted up to `failures` times in
+    a row, and `on_failure` is called each time; the count returns to 0 when one of its episodes ends normally.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class WorkerWorld(World):
         self._on_failure = on_failure or partial(print, file=sys.stderr, flush=True)
         # with few cores, workers that are built at the same time slow each other down
         self._building_seconds = max(BUILDING_SECONDS, timeout) * num_workers
-        self._episodes = np.zeros(num_slots, np.int64)  # before this step, because a dying worker may write anything
-        # copied through memoryviews in every step: less than 1 us, numpy's copyto takes 5
+        self._episodes = np.zeros(num_slots, np.int64)  # before this step: a dying worker may corrupt the shared array
+        # copied through memoryviews in every step, which takes less than 1 us; numpy's copyto takes 5 us
         self._episodes_here, self._episodes_shared = self._episodes.data, self.buffers.episode.data
         self._workers: list[Worker] = []
         self._by_file: dict[int, Worker] = {}
@@ -86,22 +86,22 @@ class WorkerWorld(World):
         shares = [point.of_envs(worker.envs.start, worker.envs.stop) for worker in self._workers]
         for worker, share in zip(self._workers, shares, strict=True):
             worker.since, worker.failures = share.episodes, 0
-        # workers send ALIVE while they replay, so this limits only silence
+        # workers send ALIVE while they replay, so this limits only the time without an answer
         self._run(max(BUILDING_SECONDS, self._timeout), REPLAY, shares)
         self._episodes_here[:] = self._episodes_shared
 
     def _step(self, envs: range) -> None:
         b = self.buffers
-        if self.lost is not None:  # restore what the worker wrote: not every world writes its flags in every step
+        if self.lost is not None:  # undo the flags set below: not every world writes its flags in every step
             b.truncated[self.lost], b.valid[self.lost] = False, True
             self.lost = None
         self._run(self._timeout, STEP)
-        if self.lost is not None:  # the new worker wrote the rest: reward 0, the first observation
+        if self.lost is not None:  # the new worker wrote the other arrays: reward 0, first observation
             b.truncated[self.lost], b.valid[self.lost] = True, False
         self._episodes_here[:] = self._episodes_shared
 
     def _check_finite(self) -> None:
-        """Nothing to do: workers check their own rows."""
+        """Do nothing: every worker checks its rows."""
 
     def _run(self, seconds: float, command: bytes, points: list[ReplayPoint] | None = None) -> None:
         if self.closed:
@@ -111,15 +111,15 @@ class WorkerWorld(World):
                 worker.send(command, points[worker.number] if points else None)
             self._gather(seconds, survive=command == STEP)
         except BaseException:
-            # also after an interrupt: answers left over from this step would be taken for those of the next
+            # also after an interrupt: remaining answers to this command would be read as answers to the next
             stop_workers(self._workers, FAILING_SECONDS)
             self.close()
             raise
 
     def _gather(self, seconds: float, survive: bool = False) -> None:
-        """Wait up to `seconds` for every worker, including restarted ones; survive: restart workers that fail.
+        """Wait up to `seconds` for every worker, including restarted workers. `survive`: restart workers that fail.
 
-        Otherwise a death or a hang raises at once; of several reported errors the first in slot order is raised.
+        Without a restart, a death or hang raises at once; of several reported errors, the first in slot order raises.
         """
         waiting = set(self._workers)
         stopping: dict[int, HoldfastError] = {}
@@ -136,7 +136,7 @@ class WorkerWorld(World):
                 else:
                     began = self._clock  # ALIVE: start waiting again
             if not ready:
-                # Counted, not measured: after Ctrl-Z and fg a real clock would call all workers late
+                # Count timeouts instead of measuring time: after Ctrl-Z and fg, all workers would seem late
                 self._clock += self._heartbeat
                 failed = [
                     (worker, failure) for worker in waiting if (failure := self._check_silent(worker, began, seconds))
@@ -148,14 +148,14 @@ class WorkerWorld(World):
                 elif failure.reported:
                     stopping[worker.number] = failure.error
                     waiting.discard(worker)
-                    self._forget(worker)  # it exits now, which is not another failure
+                    self._forget(worker)  # the worker exits after a report, which is not a second failure
                 else:
                     raise failure.error
         if stopping:
             raise stopping[min(stopping)]
 
     def _check_silent(self, worker: Worker, began: float, seconds: float) -> Failure | None:
-        """The failure of a silent worker: it died, or did not answer within `seconds`."""
+        """Return the failure if the worker died or did not answer within `seconds`, else None."""
         if worker.returning:
             began, seconds = worker.restarted, self._building_seconds
         if not worker.process.is_alive():
@@ -163,7 +163,7 @@ class WorkerWorld(World):
         return worker.hang(seconds) if self._clock - began >= seconds else None
 
     def _may_restart(self, worker: Worker, failure: Failure) -> bool:
-        """Count the failure; whether the worker may be restarted."""
+        """Count the failure and return whether the worker may be restarted."""
         if isinstance(failure.error, NonFiniteError | SettingsError):
             return False
         if not worker.returning and (self._episodes_of(worker) > worker.since).any():
@@ -175,7 +175,7 @@ class WorkerWorld(World):
         """Start a new process for the same environments, at the start of their next episodes."""
         if not worker.returning:
             worker.since = self._episodes_of(worker) + 1
-        elif worker.returning == 1:  # it failed while starting these episodes: skip them
+        elif worker.returning == 1:  # the worker failed while starting these episodes, so skip them
             worker.since = worker.since + 1
         pid = worker.process.pid
         self._forget(worker)
@@ -189,8 +189,8 @@ class WorkerWorld(World):
         self.lost[worker.slots] = True
         cut = numbered("episode", range(int(worker.since.min()) - 1, int(worker.since.max())))
         self._on_failure(
-            f"{worker} (pid {pid}) {failure.what}\nRestarted as pid {worker.process.pid}, failure {worker.failures} of "
-            f"at most {self._failures} in a row. Discarded: {cut}."
+            f"{worker} (pid {pid}) {failure.what}\nRestarted as pid {worker.process.pid} (failure {worker.failures} of "
+            f"at most {self._failures} in a row). Discarded: {cut}."
         )
 
     def _episodes_of(self, worker: Worker) -> np.ndarray:
@@ -209,6 +209,6 @@ class WorkerWorld(World):
 
 
 def split(env_ids: range, parts: int) -> list[range]:
-    """Split into contiguous shares whose sizes differ by at most one."""
+    """Split `env_ids` into contiguous shares whose sizes differ by at most 1."""
     cuts = [len(env_ids) * part // parts for part in range(parts + 1)]
     return [env_ids[start:stop] for start, stop in itertools.pairwise(cuts)]

@@ -1,11 +1,11 @@
 """The world contract: a gymnasium VectorEnv with one row per slot and same-step autoreset.
 
-After a step that ended an episode, `obs` is already the first observation of the next one, and the last observation
-of the old one is in `info["final_obs"]`; so a policy sees every first observation.
-If actions are masked, `info["action_mask"]` marks the legal ones for `obs`, after reset and step.
-`info["valid"]` is false for rows that are no transition: a NEXT_STEP reset in progress, an agent that has left.
-If the worker of an environment failed in a step, its rows are not valid, true in `info["lost"]`, and hold the first
-observation of another episode: the old episode has no end, so do not learn from it.
+When a step ends an episode, `obs` is already the first observation of the next episode, and `info["final_obs"]` is the
+last observation of the ended episode; so a policy receives every first observation.
+If actions are masked, `info["action_mask"]` marks the legal actions for `obs`, after `reset` and after `step`.
+`info["valid"]` is false for rows that are not transitions: a NEXT_STEP reset, or an agent that has left the episode.
+If a worker failed in a step, the rows of its environments are false in `info["valid"]` and true in `info["lost"]`, and
+`obs` is the first observation of a new episode: the end of the lost episode is unknown, so do not learn from it.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Buffers:
     truncated: np.ndarray
     valid: np.ndarray
     actions: np.ndarray
-    episode: np.ndarray  # number of the episode that obs belongs to
-    action_mask: np.ndarray  # true: legal on obs. No entries where the world does not mask
-    final_action_mask: np.ndarray  # the same for final_obs
+    episode: np.ndarray  # number of the episode that `obs` belongs to
+    action_mask: np.ndarray  # true: legal for `obs`; shape [slots, 0] if the world does not mask actions
+    final_action_mask: np.ndarray  # the action mask for `final_obs`
 
     @staticmethod
     def layout(spec: WorldSpec) -> dict[str, tuple[tuple[int, ...], str]]:
-        """Shape (without the slot axis) and dtype of each array."""
+        """Return the shape (without the slot axis) and the dtype of each array."""
         return {
             "obs": (spec.obs.shape, spec.obs.dtype),
             "final_obs": (spec.obs.shape, spec.obs.dtype),
@@ -65,9 +65,9 @@ class Buffers:
 
 
 def episode_seed(seed: int, env_index: int, episode: int) -> int:
-    """Seed of one episode of one environment, independent of everything before it.
+    """Return the seed for one episode of one environment. The seed does not depend on earlier episodes.
 
-    So results do not depend on the number of worker processes, and an episode can be replayed on its own.
+    So results do not depend on the number of workers, and an episode can be replayed without the episodes before it.
     """
     return int(np.random.SeedSequence([seed, env_index, episode]).generate_state(1)[0] >> 1)
 
@@ -76,37 +76,38 @@ def episode_seed(seed: int, env_index: int, episode: int) -> int:
 class ReplayPoint:
     """The current episode of each of E environments and the actions taken in it so far.
 
-    An episode depends only on its seed and its actions, so this is enough to replay it.
+    An episode depends only on its seed and its actions, so these are enough to replay the episode.
     """
 
     seed: int
-    steps: int  # of the whole world
+    steps: int  # total number of steps of the world
     episodes: np.ndarray  # [E]
-    lengths: np.ndarray  # [E] steps taken in the episode
-    actions: np.ndarray  # [sum of lengths, agents, ...] of environment 0, then 1, ...
+    lengths: np.ndarray  # [E] number of steps taken in the current episode
+    actions: np.ndarray  # [sum of lengths, agents, ...] actions in environment 0, then 1, ...
 
     @classmethod
     def at_episode_start(cls, seed: int, spec: WorldSpec, episodes: np.ndarray, steps: int = 0) -> ReplayPoint:
-        """The first observation of these episodes [E]: no actions to replay."""
+        """Return the replay point at the start of these episodes [E], without actions to replay."""
         nothing = np.zeros((0, spec.agents_per_env, *spec.actions.shape), spec.actions.dtype)
         return cls(seed, steps, episodes, np.zeros_like(episodes), nothing)
 
     def of_envs(self, first: int, stop: int) -> ReplayPoint:
-        """The part that belongs to environments first to stop - 1."""
+        """Return the replay point of environments `first` to `stop - 1`."""
         ends = np.concatenate([[0], self.lengths.cumsum()])
         actions = self.actions[ends[first] : ends[stop]]
         return ReplayPoint(self.seed, self.steps, self.episodes[first:stop], self.lengths[first:stop], actions)
 
     def per_env(self) -> Iterator[tuple[int, np.ndarray]]:
-        """(episode, actions [length, agents, ...]) of every environment."""
+        """Yield (episode number, actions [length, agents, ...]) for every environment."""
         pieces = np.split(self.actions, self.lengths.cumsum()[:-1])
         yield from zip(self.episodes.tolist(), pieces, strict=True)
 
 
 class World(gymnasium.vector.VectorEnv):
-    """A set of environments as slots. Subclasses fill `self.buffers`; returned arrays are overwritten by the next call.
+    """A set of environments with one slot per agent. Subclasses write `self.buffers`; each call overwrites its arrays.
 
-    env_ids are the numbers of these environments in the run; seeds depend on them, not on the position here.
+    `env_ids` are the numbers of these environments in the run. Seeds depend on these numbers, not on the index in this
+    world.
     """
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012  (gymnasium's own declaration)
@@ -122,7 +123,7 @@ class World(gymnasium.vector.VectorEnv):
         self.steps = 0
         self.seed = 0
         self.on_replayed: Callable[[], None] = lambda: None  # called after each replayed step
-        self.lost: np.ndarray | None = None  # [slots] whose episode was lost in the last step; None: none
+        self.lost: np.ndarray | None = None  # [slots] true: the episode was lost in the last step; None: no episode was
 
     def __enter__(self) -> Self:
         return self
@@ -138,7 +139,7 @@ class World(gymnasium.vector.VectorEnv):
         return self.replay_to(ReplayPoint.at_episode_start(seed, self.world_spec, fresh))
 
     def replay_to(self, point: ReplayPoint) -> tuple[np.ndarray, dict[str, Any]]:
-        """Bring every environment to this point by replaying its current episode."""
+        """Bring every environment to this replay point by replaying its current episode."""
         self.seed, self.steps = point.seed, point.steps
         b = self.buffers
         self._replay_to(point)
@@ -147,7 +148,7 @@ class World(gymnasium.vector.VectorEnv):
         return b.obs, ({keys.ACTION_MASK: b.action_mask} if b.action_mask.size else {})
 
     def check_masks(self) -> None:
-        """Reset once if actions are masked, to refuse an environment without masks before a run starts."""
+        """Reset once if actions are masked, and raise SettingsError if the environment returns no valid mask."""
         try:
             if self.world_spec.mask_size:
                 self.reset(seed=0)
@@ -156,7 +157,7 @@ class World(gymnasium.vector.VectorEnv):
                 raise
             raise SettingsError(
                 f"env.action_mask=true: {self.world_spec.name} returned {error.__cause__} from reset().\n"
-                "The environment has to return a mask with every observation; if it has none, remove env.action_mask."
+                "It must return info['action_mask'] with every observation. If it has no masks, remove env.action_mask."
             ) from error
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
@@ -174,12 +175,12 @@ class World(gymnasium.vector.VectorEnv):
         return b.obs, b.rewards, b.terminated, b.truncated, info
 
     def slots_of(self, index: int) -> slice:
-        """Slots of one environment, by its position here."""
+        """Return the slots of the environment with this index in the world."""
         agents = self.world_spec.agents_per_env
         return slice(index * agents, (index + 1) * agents)
 
     def _replay_to(self, point: ReplayPoint) -> None:
-        """Replay one environment after the other; they are independent."""
+        """Replay the environments one after the other."""
         b = self.buffers
         for index, (episode, actions) in enumerate(point.per_env()):
             slots = self.slots_of(index)
@@ -193,12 +194,12 @@ class World(gymnasium.vector.VectorEnv):
             if b.episode[slots.start] != episode:
                 raise ReplayError(
                     f"{self.world_spec.name}: environment {self.env_ids[index]} cannot be replayed: "
-                    f"its episode ended within the {len(actions)} steps that were taken in it before"
+                    f"its episode ended earlier than the original, within {len(actions)} steps"
                 )
         self.steps = point.steps
 
     def _begin(self, index: int, episode: int) -> None:
-        """Start an episode of one environment, seeded by `episode_seed`."""
+        """Start the given episode of one environment, with the seed from `episode_seed`."""
         self.buffers.episode[self.slots_of(index)] = episode
         self._start(index, episode_seed(self.seed, self.env_ids[index], episode))
 
@@ -206,7 +207,7 @@ class World(gymnasium.vector.VectorEnv):
         self._begin(index, int(self.buffers.episode[self.slots_of(index).start]) + 1)
 
     def _start(self, index: int, seed: int) -> None:
-        """Write the first observation of an episode, and its mask, into the buffers.
+        """Start an episode and write its first observation and action mask into the buffers.
 
         Worlds that can only start all environments at once override `_replay_to` instead.
         """
@@ -214,13 +215,13 @@ class World(gymnasium.vector.VectorEnv):
 
     @abstractmethod
     def _step(self, envs: range) -> None:
-        """Apply `buffers.actions` to these environments (by position) and write all other arrays of their slots.
+        """Apply `buffers.actions` to the environments with these indices and write the results into the buffers.
 
-        If an episode ends, write the final arrays and call `_begin_next`.
+        If an episode ends, write `final_obs` and `final_action_mask`, and call `_begin_next`.
         """
 
     def _failure(self, index: int, doing: str, error: BaseException) -> HoldfastError:
-        """The error to raise if `step` or `reset` of one environment failed."""
+        """Return the error to raise if `step` or `reset` of one environment failed."""
         env_id, agents = self.env_ids[index], self.world_spec.agents_per_env
         slots = numbered("slot", range(env_id * agents, (env_id + 1) * agents))
         return environment_error(self.world_spec.name, f"environment {env_id} ({slots})", doing, self.steps, error)
@@ -236,7 +237,7 @@ class World(gymnasium.vector.VectorEnv):
                 self._refuse_non_finite("final observation", b.final_obs[ended], ended)
 
     def _refuse_non_finite(self, field: str, array: np.ndarray, rows: np.ndarray | None = None) -> None:
-        """Raise for the first NaN or Inf in array [R, ...]; rows [R] are the slots of its rows (None: all slots)."""
+        """Raise NonFiniteError for the first NaN or Inf in `array` [R, ...]. `rows` [R]: the slot of each row."""
         if np.isfinite(array).all():
             return
         bad = np.argwhere(~np.isfinite(array))[0]
@@ -246,5 +247,5 @@ class World(gymnasium.vector.VectorEnv):
             f"{self.world_spec.name}: {field} of slot {self.env_ids.start * agents + row} "
             f"(environment {self.env_ids[row // agents]}, agent {row % agents}) is {array[tuple(bad)]} "
             f"at step {self.steps}.\n"
-            "It comes from the environment; nothing was learned from this step."
+            "The environment returned this value. Fix the environment; the step was not used for learning."
         )

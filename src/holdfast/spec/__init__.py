@@ -1,4 +1,4 @@
-"""The interface between worlds and policies: key names, observation and action specs."""
+"""The interface between worlds and policies: tensor names, observation specs and action specs."""
 
 from holdfast.spec.world import (
     ActionSpec,

@@ -1,7 +1,7 @@
-"""Names of tensors in a TensorDict, defined here only.
+"""Names of the tensors in a TensorDict. All modules import the names from this file.
 
-Reward, dones and truncateds at row t belong to the step that led to observation t; the action mask belongs to the
-next action. So `first = dones | truncateds` at row t means that observation t starts a new episode.
+The entries of `rewards`, `dones` and `truncateds` at row t belong to the step that led to observation t; `action_mask`
+belongs to the next action. So `first = dones | truncateds` at row t means that observation t starts a new episode.
 """
 
 # inputs of a policy
@@ -9,7 +9,7 @@ OBS = "env_obs"
 REWARDS = "rewards"
 DONES = "dones"
 TRUNCATEDS = "truncateds"
-ACTION_MASK = "action_mask"  # bool per action: legal now; only if the world masks actions
+ACTION_MASK = "action_mask"  # one bool per action, true: legal; present only if the world masks actions
 SLOT_START = "training_env_id_start"  # slot number of row 0; rows are consecutive slots
 SLOT_IDS = "slot_ids"  # slot number of every row; takes precedence over SLOT_START
 
@@ -24,6 +24,6 @@ VALUES = "values"
 FULL_LOG_PROBS = "full_log_probs"
 FINAL_STATE = "final_state_"
 
-# shape of the flattened batch, as the seeds' components expect it
+# shape of the flattened batch, with the names that the components of the first version expect
 BPTT = "bptt"
 BATCH = "batch"

@@ -1,4 +1,4 @@
-"""Observation and action specs of a world, as plain values that can be stored in a checkpoint."""
+"""Observation and action specs for a world, as plain data that can be stored in a checkpoint."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, get_args
 class Feature:
     """One token attribute of a grid world.
 
-    With categories, the value is the index of one of them (tag, vibe, last_action). Each category needs its own
-    channel, because in a grid of values category 0 would look like nothing. Ids of features and categories may differ
-    between worlds; policies identify them by name.
+    If `categories` is not empty, the token value is an index into it (tag, vibe, last_action). Each category needs a
+    separate channel, because as a plain number category 0 would equal an empty cell. Ids of features and categories
+    may differ between worlds; policies identify them by name.
     """
 
     id: int
@@ -26,7 +26,7 @@ class Feature:
 class TokenObs:
     """Tokens [num_tokens, 3] uint8: coordinate byte (row << 4 | column), attribute id, value.
 
-    Coordinate 0xFF marks an unused token, 0xFE a global token (of the agent, not of a cell of the window).
+    Coordinate 0xFF marks an unused token, 0xFE a global token, which describes the agent and not a cell of the window.
     """
 
     num_tokens: int
@@ -47,7 +47,7 @@ class ObsPart:
     name: str
     shape: tuple[int, ...]
     start: int
-    scale: float = 1.0  # divisor that scales an image to about 1
+    scale: float = 1.0  # divisor that scales the values of an image to about 1
 
     @property
     def size(self) -> int:
@@ -56,7 +56,7 @@ class ObsPart:
 
 @dataclass(frozen=True)
 class BoxObs:
-    """An array of numbers. `parts` describes a Dict that was packed into one flat vector, and is empty otherwise."""
+    """An array of numbers. `parts` lists the entries of a Dict packed into one flat vector; empty if not a Dict."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -66,7 +66,7 @@ class BoxObs:
 
 @dataclass(frozen=True)
 class DiscreteObs:
-    """One of n symbols, as an int64 scalar."""
+    """One of `n` symbols: int64, shape ()."""
 
     n: int
     dtype = "int64"
@@ -75,7 +75,7 @@ class DiscreteObs:
 
 @dataclass(frozen=True)
 class DiscreteActions:
-    """One of several named actions: int64, shape (). masked: each observation comes with a mask of legal actions."""
+    """One of several named actions: int64, shape (). `masked`: each observation comes with a mask of legal actions."""
 
     names: tuple[str, ...]
     masked: bool = False
@@ -84,7 +84,7 @@ class DiscreteActions:
 
     @property
     def mask_sizes(self) -> tuple[int, ...]:
-        """Entries of the action mask (bool, true: legal) per choice; () if actions are not masked."""
+        """Number of entries in the action mask (bool, true: legal) for each choice; () if actions are not masked."""
         return (len(self.names),) if self.masked else ()
 
 
@@ -92,7 +92,8 @@ class DiscreteActions:
 class MultiDiscreteActions:
     """Several choices at once: int64, shape (len(sizes),).
 
-    With `arguments` they are a type and its argument; type k has arguments[k] arguments, so not every pair exists.
+    If `arguments` is not empty, the two choices are an action type and its argument; type k has `arguments[k]` valid
+    arguments, so not every pair is valid.
     """
 
     sizes: tuple[int, ...]
@@ -102,7 +103,7 @@ class MultiDiscreteActions:
 
     @property
     def mask_sizes(self) -> tuple[int, ...]:
-        """As in DiscreteActions; the masks of the choices are concatenated."""
+        """Number of mask entries for each choice, or of valid (type, argument) pairs; () if actions are not masked."""
         if not self.masked:
             return ()
         return (sum(self.arguments),) if self.arguments else self.sizes
@@ -114,7 +115,7 @@ class MultiDiscreteActions:
 
 @dataclass(frozen=True)
 class BoxActions:
-    """A flat vector of real numbers within limits: float32, shape (len(low),). Worlds clip them."""
+    """A flat vector of real numbers from `low` to `high`: float32, shape (len(low),). Worlds clip actions."""
 
     low: tuple[float, ...]
     high: tuple[float, ...]
@@ -132,7 +133,7 @@ ActionSpec = DiscreteActions | MultiDiscreteActions | BoxActions
 
 @dataclass(frozen=True)
 class WorldSpec:
-    """What a policy may know about a world in advance."""
+    """Description of a world that is used to build a policy: observations, actions and number of agents."""
 
     name: str
     obs: ObsSpec
@@ -141,11 +142,11 @@ class WorldSpec:
 
     @property
     def mask_size(self) -> int:
-        """Entries of the action mask that comes with each observation; 0: no mask."""
+        """Number of entries in the action mask of each observation; 0: no mask."""
         return sum(self.actions.mask_sizes)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for a checkpoint, which `from_json` reads back."""
+        """Return plain data for a checkpoint; `from_json` reads it back."""
         parts = {"obs": self.obs, "actions": self.actions}
         return asdict(self) | {name: {"kind": type(part).__name__, **asdict(part)} for name, part in parts.items()}
 

@@ -151,7 +151,7 @@ def test_an_observation_beyond_the_budget_is_explained():
     world = MettaGridWorld(ArenaEnv(num_tokens=8), range(1))
     with pytest.raises(
         HoldfastError,
-        match=r"arena: agent \d+ of environment 0 sees \d+ tokens at step 0, more than "
+        match=r"arena: agent \d+ of environment 0 has \d+ observation tokens at step 0, more than "
         r"env.num_tokens=8.\nSet env.num_tokens=50 or more",
     ):
         world.reset(seed=0)
@@ -166,7 +166,7 @@ def test_an_observation_beyond_the_budget_is_explained():
         for _ in range(1000):
             world.step(rng.integers(5, size=world.num_slots))
 
-    with pytest.raises(HoldfastError, match=r"environment [34] sees 1\d tokens at step [1-9]\d*, more"):
+    with pytest.raises(HoldfastError, match=r"environment [34] has 1\d observation tokens at step [1-9]\d*, more"):
         play_on()
 
 

@@ -97,7 +97,8 @@ def test_another_layout_is_refused(change):
     else:
         game.config.obs.global_obs.last_action_move = True
     with pytest.raises(
-        HoldfastError, match="other observation features.*" + ("stone" if change == "resource" else change)
+        HoldfastError,
+        match="observation features of this MettaGrid game differ.*" + ("stone" if change == "resource" else change),
     ):
         describe_game("other", game)
 

@@ -1,1 +1,1 @@
-"""MettaGrid games as worlds. The games are in `envs/worlds/`; `api` imports mettagrid, when a game is built."""
+"""MettaGrid games as worlds. The games are in `envs/worlds/`; mettagrid is imported (by `api`) when a game is built."""

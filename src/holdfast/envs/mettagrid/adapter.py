@@ -1,4 +1,4 @@
-"""MettaGrid simulations as one world. C++ writes observations and rewards directly into its arrays."""
+"""A world of MettaGrid simulations. MettaGrid's C++ code writes observations and rewards directly into the buffers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.errors import HoldfastError
 
 
 class MettaGridWorld(World):
-    """One simulation per environment. Its agents start and end together, at a step known in advance."""
+    """One simulation per environment. All agents of a simulation start and end together, at a step known in advance."""
 
     def __init__(self, settings: MettaGridEnv, env_ids: range, buffers: Buffers | None = None):
         self._game = settings.game()
@@ -26,7 +26,9 @@ class MettaGridWorld(World):
         self._config, _ = convert_to_cpp_game_config(self._game.config)
         b = self.buffers
         if not (b.obs.flags.c_contiguous and b.rewards.flags.c_contiguous):
-            raise ValueError("obs and rewards must be contiguous; otherwise C++ would write into copies")
+            raise ValueError(
+                "buffers.obs and buffers.rewards must be C-contiguous; otherwise MettaGrid would write into copies"
+            )
 
         self._actions = np.zeros(self.num_slots, dtype_actions)
         no_vibes = np.zeros(self.world_spec.agents_per_env, dtype_actions)
@@ -56,7 +58,7 @@ class MettaGridWorld(World):
             self._end_episodes(envs)
 
     def _end_episodes(self, envs: range) -> None:
-        """Save the final observations and flags of ended episodes, then start the next ones in the same rows."""
+        """Save the final observations and flags of ended episodes, then start the next episodes in the same rows."""
         b = self.buffers
         for i in envs:
             if self._ends[i] != self.steps:
@@ -72,7 +74,7 @@ class MettaGridWorld(World):
         self._next_end = min(self._ends)
 
     def _start(self, index: int, seed: int) -> None:
-        """Build the simulation of an episode, which writes its first observation."""
+        """Build the simulation for an episode, which writes the first observation into the buffers."""
         try:
             simulation = MettaGrid(self._config, self._game.map(seed), seed)
             simulation.set_buffers(*self._views[index])
@@ -86,13 +88,13 @@ class MettaGridWorld(World):
         self._steppers[index] = simulation.step
 
     def _explain(self, i: int, error: RuntimeError) -> Exception:
-        """A message for an observation with too many tokens; any other error is returned unchanged."""
+        """Return a HoldfastError if an observation has too many tokens, and all other errors unchanged."""
         found = re.search(r"budget exceeded for agent (\d+).*attempted=(\d+)", str(error))
         if not found:
             return error
         agent, tokens = int(found[1]), int(found[2])
         return HoldfastError(
-            f"{self.world_spec.name}: agent {agent} of environment {self.env_ids[i]} sees {tokens} tokens "
+            f"{self.world_spec.name}: agent {agent} of environment {self.env_ids[i]} has {tokens} observation tokens "
             f"at step {self.steps}, more than env.num_tokens={self._game.config.obs.num_tokens}.\n"
             f"Set env.num_tokens={-(-tokens // 50) * 50} or more, or a smaller env.window."
         )
@@ -104,4 +106,4 @@ class MettaGridWorld(World):
 
 
 def _not_started() -> None:
-    raise RuntimeError("call reset() before step(); a closed world cannot be stepped")
+    raise RuntimeError("this world is not started or is closed; call reset() before step()")

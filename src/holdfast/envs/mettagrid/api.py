@@ -1,4 +1,4 @@
-"""The parts of mettagrid that games use. Importing this module imports mettagrid, without its change of logging."""
+"""Import the parts of mettagrid that games use, and undo the changes that mettagrid makes to the root logger."""
 
 # ruff: noqa: F401  (imported for the games)
 
@@ -35,7 +35,7 @@ try:
 except ImportError as error:
     raise SettingsError(
         "The worlds memory, collect and arena need mettagrid 0.26.22 (Python 3.11 or 3.12), "
-        f"which cannot be imported here: {error}"
+        f"which cannot be imported: {error}. Install it, or use env=gym:NAME."
     ) from None
 finally:  # mettagrid adds a handler to the root logger and sets its level to INFO
     _root.handlers[:] = _handlers

@@ -1,4 +1,4 @@
-"""Base classes of MettaGrid worlds: settings and games. Maps are lists of rows of cell names."""
+"""Base classes for MettaGrid settings and games, and functions for maps. A map is a list of rows of cell names."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 Map = list[list[str]]
 
 AGENT = "agent.agent"
-OWN_TOKENS = 3  # tag, group and number of an agent; one more for each resource it holds
-GLOBAL_TOKENS = 2  # progress of the episode, last action
+OWN_TOKENS = 3  # tokens of an agent: tag, group, number; plus one for each resource that the agent holds
+GLOBAL_TOKENS = 2  # tokens for the progress of the episode and the last action
 Window = Literal[3, 5, 7, 9, 11, 13, 15]
 
 
 class Game(Protocol):
-    """The rules, which are the same in every episode, and a map for each episode."""
+    """A game: `config` holds the rules, the same in every episode; `map(seed)` returns the map for an episode."""
 
     config: GameConfig
 
@@ -30,7 +30,7 @@ class Game(Protocol):
 
 
 class ScatterGame:
-    """Things on random cells of a walled room. things: the cell name of each setting that counts them."""
+    """A game with objects on random cells of a walled room. `things` maps the setting of each number to a cell name."""
 
     config: GameConfig
 
@@ -43,7 +43,7 @@ class ScatterGame:
             *others, last = (f"env.{key}={count}" for key, count in counts.items())
             raise SettingsError(
                 f"{', '.join(others)} and {last} do not fit into the {num_cells} cells inside "
-                f"env.size={settings.size}. Use a larger map or fewer of them."
+                f"env.size={settings.size}. Raise env.size or use smaller numbers."
             )
 
     def map(self, seed: int) -> Map:
@@ -51,7 +51,7 @@ class ScatterGame:
 
 
 class MettaGridEnv(EnvSection):
-    """Subclasses add their settings and make the game."""
+    """Settings for a MettaGrid world. Subclasses add settings and return the game from `game`."""
 
     usual_agent: ClassVar[str] = "fast"
     known_deterministic: ClassVar[bool] = True
@@ -66,13 +66,13 @@ class MettaGridEnv(EnvSection):
 
 
 def walled(size: int) -> Map:
-    """An empty room, `size` x `size` including its walls."""
+    """Return an empty room of `size` x `size` cells, including the walls."""
     wall, inside = ["wall"] * size, ["wall", *["empty"] * (size - 2), "wall"]
     return [wall, *[inside] * (size - 2), wall]
 
 
 def scatter(room: Map, things: list[str], seed: int) -> Map:
-    """A copy of a walled room with `things` on random free cells."""
+    """Return a copy of a walled room with `things` on random free cells."""
     cells = [row[:] for row in room]
     width = len(room[0]) - 2
     places = Random(seed).sample(range(width * (len(room) - 2)), len(things))
@@ -82,7 +82,7 @@ def scatter(room: Map, things: list[str], seed: int) -> Map:
 
 
 def sight(window: int) -> list[tuple[int, int]]:
-    """Offsets (rows, columns) of the cells an agent sees: a disc (at window 15 slightly larger than MettaGrid's)."""
+    """Return the (row, column) offsets of visible cells: a disc (for window 15 slightly larger than MettaGrid's)."""
     radius = window // 2
     limit = radius**2 + (radius > 1)
     around = range(-radius, radius + 1)
@@ -90,7 +90,7 @@ def sight(window: int) -> list[tuple[int, int]]:
 
 
 def most_in_view(weights: np.ndarray, positions: np.ndarray, window: int) -> int:
-    """Largest sum of weights [H, W] seen from any cell where positions [H, W] is true."""
+    """Return the largest sum of `weights` [H, W] visible from any cell where `positions` [H, W] is true."""
     import numpy as np
 
     radius = window // 2
@@ -103,7 +103,7 @@ def most_in_view(weights: np.ndarray, positions: np.ndarray, window: int) -> int
 
 
 def most_tokens(room: Map, thing_tokens: list[int], window: int) -> int:
-    """Upper limit of the tokens in an observation, if thing i shows thing_tokens[i] tokens and a wall one."""
+    """Return an upper limit for the number of observation tokens: object i has `thing_tokens[i]` tokens, a wall 1."""
     import numpy as np
 
     walls = np.array([[cell == "wall" for cell in row] for row in room])

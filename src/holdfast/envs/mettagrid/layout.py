@@ -1,8 +1,8 @@
-"""The layout that all our MettaGrid games share: resources, tags, vibes, actions, and therefore observation features.
+"""The layout shared by all built-in MettaGrid games: resources, tags, vibes, actions and observation features.
 
 MettaGrid keeps the ids of optional features in global variables: building a game without `last_action_move` silently
-removes those tokens from a game that has them. Ids of tags and resources depend on the lists of each game. One layout
-without optional features avoids both problems, and a policy can play any of our games unchanged.
+removes these tokens from another game that uses them. Ids of tags and resources depend on the lists of each game. One
+layout without optional features avoids both problems, and a policy can play all built-in games unchanged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ VIBES = [mg.Vibe("😐", "default"), mg.Vibe("⬆️", "up"), mg.Vibe("⬇️", 
 
 NEVER_SENT = {"last_reward", "goal", "lp:east", "lp:west", "lp:north", "lp:south"}
 
-# MettaGrid divides every amount by 256, which hides the difference between none and one.
+# MettaGrid divides every amount by 256, which makes 0 and 1 almost equal.
 AMOUNTS = {"inv:heart": 10.0, "inv:ore": 1.0, "inv:battery": 1.0, "inv:chosen": 1.0}
 
 
@@ -34,7 +34,7 @@ def make_config(
     events: dict[str, mg.EventConfig] | None = None,
     shows_time: bool = True,
 ) -> mg.GameConfig:
-    """A game in the shared layout, without a map. shows_time: show the episode's progress and the last action."""
+    """Return a game config in the shared layout. `shows_time` adds episode progress and last action to observations."""
     return mg.GameConfig(
         num_agents=num_agents,
         max_steps=max_steps,
@@ -57,21 +57,21 @@ def make_config(
 
 
 def describe_game(name: str, game: Game) -> WorldSpec:
-    """What the game shows and accepts. Builds no simulation."""
+    """Return the observation and action specs of a game, without building a simulation."""
     interface = mg.PolicyEnvInterface.from_mg_cfg(mg.MettaGridConfig(game=game.config))
     obs = TokenObs(game.config.obs.num_tokens, interface.egocentric_shape, features(interface))
     return WorldSpec(name, obs, DiscreteActions(tuple(interface.action_names)), game.config.num_agents)
 
 
 def features(interface: mg.PolicyEnvInterface) -> tuple[Feature, ...]:
-    """The observation features of our games; HoldfastError if a game has other ones."""
+    """Return the observation features of a game; HoldfastError if they differ from those of the shared layout."""
     ids = {feature.name: feature.id for feature in interface.obs_features}
     if ids != FEATURE_IDS:
         others = ", ".join(sorted(name for name, _ in ids.items() ^ FEATURE_IDS.items()))
         raise HoldfastError(
-            f"This MettaGrid game has other observation features than Holdfast's games ({others}). Both cannot run in "
-            "one process, because MettaGrid keeps feature ids in global variables.\n"
-            "Build its configuration with holdfast.envs.mettagrid.layout.make_config."
+            f"The observation features of this MettaGrid game differ from Holdfast's games ({others}). They cannot run "
+            "in one process, because MettaGrid keeps feature ids in global variables.\n"
+            "Build the game's configuration with holdfast.envs.mettagrid.layout.make_config."
         )
     categories = {
         "agent:group": ("all",),

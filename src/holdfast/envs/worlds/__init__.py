@@ -1,4 +1,4 @@
-"""One file per world: its settings, and how it is built. A new file here is found without being listed anywhere.
+"""One file per world, with its settings and rules. New files in this folder are found automatically.
 
 These files are imported to read settings, so they import gymnasium, mettagrid and numpy only inside functions.
 """

@@ -1,7 +1,8 @@
-"""arena: mines give ore, generators turn ore into a battery, altars turn a battery into a heart, worth 1.
+"""arena: mines give ore, generators turn ore into a battery, altars turn a battery into a heart, which gives reward 1.
 
-An agent carries at most one ore and one battery. With env.shaped, holding them is worth 0.1 and 0.3, taken back when
-they are spent: every step towards a heart pays, and the whole way is worth exactly one heart.
+An agent carries at most one ore and one battery. With env.shaped, getting ore gives reward 0.1 and getting a
+battery 0.3; spending them takes that reward back. So every step towards a heart is rewarded, and the sum of rewards
+for one heart stays 1.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
 @WORLDS.register("arena")
 class ArenaEnv(MettaGridEnv):
     name: str = world_name("arena", "mine -> generator -> altar, with shaped rewards")
-    num_envs: Count = setting(4, "environments; slots = num_envs x agents", le=65536)
-    agents: Count = setting(24, "agents per environment", le=200)
-    size: int = setting(25, "side of the map, including walls", ge=8, le=200)
-    mines: Count = setting(10, "mines, which give ore", le=1000)
-    generators: Count = setting(5, "generators, which turn ore into a battery", le=1000)
-    altars: Count = setting(5, "altars, which turn a battery into a heart", le=1000)
+    num_envs: Count = setting(4, "number of environments; slots = num_envs x agents", le=65536)
+    agents: Count = setting(24, "number of agents per environment", le=200)
+    size: int = setting(25, "side length of the map in cells, including walls", ge=8, le=200)
+    mines: Count = setting(10, "number of mines, which give ore", le=1000)
+    generators: Count = setting(5, "number of generators, which turn ore into a battery", le=1000)
+    altars: Count = setting(5, "number of altars, which turn a battery into a heart", le=1000)
     max_steps: Count = setting(1000, "steps per episode", le=1_000_000)
-    window: Window = setting(11, "side of the square an agent sees")
+    window: Window = setting(11, "side length of the observation window in cells")
     num_tokens: Count = setting(200, "maximum number of tokens in one observation", le=1000)
     shaped: bool = setting(True, "small rewards for holding an ore or a battery")
     desync: bool = setting(True, "end each environment's first episode at a random step")
@@ -64,7 +65,7 @@ class ArenaGame(ScatterGame):
 
 
 def _station(name: str, *, gives: str, takes: str | None = None) -> GridObjectConfig:
-    """An object that trades `takes` for `gives`. An agent that cannot carry more spends nothing."""
+    """Return an object that exchanges `takes` for `gives`. An agent that cannot carry more does not lose `takes`."""
     from holdfast.envs.mettagrid import api as mg
 
     filters: list[AnyFilter] = [] if gives == "heart" else [mg.isNot(mg.actorHas({gives: 1}))]

@@ -1,4 +1,4 @@
-"""collect: agents share a room with mines. Moving into a mine takes its heart, worth 1, and removes the mine."""
+"""collect: agents share a room with mines. Moving into a mine gives reward 1 and removes the mine."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from holdfast.envs.mettagrid.game import AGENT, OWN_TOKENS, MettaGridEnv, Scatte
 @WORLDS.register("collect")
 class CollectEnv(MettaGridEnv):
     name: str = world_name("collect", "agents collect hearts from mines")
-    num_envs: Count = setting(16, "environments; slots = num_envs x agents", le=65536)
-    agents: Count = setting(2, "agents per environment", le=64)
-    size: int = setting(9, "side of the map, including walls", ge=5, le=100)
-    mines: Count = setting(8, "mines, one heart each", le=1000)
+    num_envs: Count = setting(16, "number of environments; slots = num_envs x agents", le=65536)
+    agents: Count = setting(2, "number of agents per environment", le=64)
+    size: int = setting(9, "side length of the map in cells, including walls", ge=5, le=100)
+    mines: Count = setting(8, "number of mines, with one heart each", le=1000)
     max_steps: Count = setting(32, "steps per episode", le=100_000)
-    window: Window = setting(7, "side of the square an agent sees")
+    window: Window = setting(7, "side length of the observation window in cells")
     desync: bool = setting(False, "end each environment's first episode at a random step")
 
     def game(self) -> CollectGame:

@@ -1,4 +1,4 @@
-"""gym:NAME, any Gymnasium environment; gymvec:NAME, one that has its own vector implementation."""
+"""gym:NAME: any Gymnasium environment. gymvec:NAME: a Gymnasium environment with a vector implementation."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Entries = list[Annotated[int, Field(ge=0)]]
 @WORLDS.register("gym:")
 class GymEnv(EnvSection):
     name: str = world_name("gym:NAME", "Gymnasium environment", "gym:CartPole-v1")
-    num_envs: Count = setting(16, "environments, one slot each", le=65536)
-    hide: Entries = setting([], "entries of a vector observation to hide")
+    num_envs: Count = setting(16, "number of environments, one slot each", le=65536)
+    hide: Entries = setting([], "indices of the observation entries to hide (vector observations only)")
     action_mask: bool = setting(False, "read the mask of legal actions from info['action_mask']")
     kwargs: dict[str, Any] = setting({}, "keyword arguments for gymnasium.make")
 
@@ -30,10 +30,8 @@ class GymEnv(EnvSection):
 class GymVectorEnv(EnvSection):
     single_generator: ClassVar[bool] = True
 
-    name: str = world_name(
-        "gymvec:NAME", "Gymnasium environment with its own vector implementation", "gymvec:CartPole-v1"
-    )
-    hide: Entries = setting([], "entries of a vector observation to hide")
+    name: str = world_name("gymvec:NAME", "Gymnasium environment with a vector implementation", "gymvec:CartPole-v1")
+    hide: Entries = setting([], "indices of the observation entries to hide (vector observations only)")
     kwargs: dict[str, Any] = setting({}, "keyword arguments for gymnasium.make_vec")
 
     def build(self, env_ids: range, buffers: Any = None) -> Any:

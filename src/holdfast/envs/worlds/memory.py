@@ -1,11 +1,12 @@
-"""memory: sealed T-mazes, one agent each. A cue at t=0 tells which of two identical doors pays.
+"""memory: sealed T-mazes, one agent each. A cue at t=0 shows which of two identical doors gives reward 1.
 
     wall wall  wall  door
-    cue  agent ...   ...   wall      corridor: steps from the agent to the cell between the doors
+    cue  agent ...   ...   wall      `corridor`: number of steps from the agent to the cell between the doors
     wall wall  wall  door
 
-The cue is blanked before the second observation, so the choice needs memory: return 1.0 with it, 0.5 without. Neither
-time nor the last action is shown: an agent without memory could wait a step if the cue is up, and read the clock.
+The cue disappears before the second observation, so the choice needs memory: the best mean return is 1.0 with memory
+and 0.5 without. Observations contain neither the time nor the last action; otherwise an agent without memory could wait
+one step if the cue points up, and later infer the cue from the time.
 """
 
 from __future__ import annotations
@@ -23,27 +24,29 @@ if TYPE_CHECKING:
 
 @WORLDS.register("memory")
 class MemoryEnv(MettaGridEnv):
-    name: str = world_name("memory", "T-mazes: a cue at the start tells which door pays")
-    num_envs: Count = setting(8, "environments; slots = num_envs x rooms", le=65536)
-    rooms: Count = setting(8, "sealed mazes (one agent each) per environment", le=64)
-    corridor: Count = setting(3, "steps between the cue and the doors", le=200)
-    window: Window = setting(3, "side of the square an agent sees")
+    name: str = world_name("memory", "T-mazes: a cue at the start shows which door gives the reward")
+    num_envs: Count = setting(8, "number of environments; slots = num_envs x rooms", le=65536)
+    rooms: Count = setting(8, "number of mazes per environment, one agent each", le=64)
+    corridor: Count = setting(3, "number of steps between the cue and the doors", le=200)
+    window: Window = setting(3, "side length of the observation window in cells")
 
     def game(self) -> MemoryGame:
         return MemoryGame(self)
 
 
 def episode_length(corridor: int) -> int:
-    """Steps per episode, such that a random walk finds the right door in about 5% of episodes up to corridor 8.
+    """Return the number of steps per episode.
 
-    Its time grows with the square of the distance. Longer corridors get six times the distance, so that steps after
-    the choice do not fill the batch.
+    Up to `corridor` 8, a random walk finds the right door in about 5% of episodes.
+
+    The time that a random walk needs grows with the square of the distance. For longer corridors the number of steps is
+    limited to six times the distance, so that a batch does not consist mostly of steps after the choice.
     """
     return min(3 * corridor**2 // 4, 6 * corridor) + 4
 
 
 def maze(corridor: int, *, up: bool) -> Map:
-    """One maze: three rows of corridor + 3 cells."""
+    """Return the map of one maze: 3 rows, each `corridor + 3` cells wide."""
     walls = ["wall"] * (corridor + 1)
     doors = ("door_good", "door_bad") if up else ("door_bad", "door_good")
     return [
@@ -57,26 +60,29 @@ class MemoryGame:
     def __init__(self, settings: MemoryEnv):
         self._rooms = settings.rooms
         mazes = [maze(settings.corridor, up=up) for up in (False, True)]
-        # Enough empty rows between mazes that an agent sees only its own maze.
+        # Enough empty rows between mazes that the window of an agent never reaches another maze.
         gap = max(0, settings.window // 2 - 1)
         self._mazes = [[*rows, *[["empty"] * len(rows[0])] * gap] for rows in mazes]
         self.config = _config(settings, _num_tokens(mazes[0], settings.window))
 
     def map(self, seed: int) -> Map:
-        """Mazes below each other, each with its own cue. Rows are shared, because MettaGrid only reads them."""
+        """Return a map of mazes below each other, each with a random cue. Rows are shared, as they are only read."""
         ups = Random(seed).getrandbits(self._rooms)
         return [row for room in range(self._rooms) for row in self._mazes[ups >> room & 1]]
 
 
 def _num_tokens(rows: Map, window: int) -> int:
-    """The largest number of tokens in an observation. The cue's vibe adds none: at t=0 the agent holds nothing."""
+    """Return the largest number of tokens in an observation.
+
+    The token for the cue's vibe is not counted: it exists only at t=0, when the agent holds no resources.
+    """
     import numpy as np
 
     cells = np.array(rows)
     positions = np.zeros(cells.shape, bool)
     positions[1, 1:-1] = True
     seen = most_in_view((~positions & (cells != "empty")).astype(np.int64), positions, window)
-    return OWN_TOKENS + 2 + seen  # 2: it may hold `heart` and `chosen`
+    return OWN_TOKENS + 2 + seen  # 2: the agent may hold `heart` and `chosen`
 
 
 def _config(settings: MemoryEnv, num_tokens: int) -> GameConfig:

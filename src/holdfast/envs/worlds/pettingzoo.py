@@ -1,4 +1,4 @@
-"""pettingzoo:MODULE, a PettingZoo parallel environment."""
+"""pettingzoo:MODULE: a PettingZoo parallel environment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class PettingZooEnv(EnvSection):
     name: str = world_name(
         "pettingzoo:MODULE", "module of a PettingZoo parallel environment", "pettingzoo:mpe2.simple_spread_v3"
     )
-    num_envs: Count = setting(8, "environments; slots = num_envs x agents", le=65536)
+    num_envs: Count = setting(8, "number of environments; slots = num_envs x agents", le=65536)
     action_mask: bool = setting(False, "read the mask of legal actions from infos[agent]['action_mask']")
     kwargs: dict[str, Any] = setting({}, "keyword arguments for parallel_env")
 
