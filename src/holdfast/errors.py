@@ -16,45 +16,45 @@ class HoldfastError(Exception):
 
 
 class SettingsError(HoldfastError):
-    """A setting, name or size from the user that cannot be used. Exit code 2, raised before anything is written."""
+    """A setting, name or size from the user is invalid. Raised before anything is written; exit code 2."""
 
 
 class NonFiniteError(HoldfastError):
-    """A world produced NaN or Inf; the message names environment, slot and field."""
+    """A world returned NaN or Inf; the message names the environment, the slot and the field."""
 
 
 class CheckpointError(HoldfastError):
-    """A file of a run that cannot be written, or cannot be trusted; the message names the file and the reason."""
+    """A run's file cannot be written, or is damaged; the message names the file and the reason."""
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of the error message, short enough for a table."""
+    """Return the first line of the error message, cut at 200 characters."""
     return (str(error).strip().splitlines() or ["no message"])[0][:200]
 
 
 def one_line(error: BaseException, limit: int = 200) -> str:
-    """The whole error message on one line, cut at `limit` characters."""
+    """Return the whole error message on one line, cut at `limit` characters."""
     return " ".join(str(error).split())[:limit]
 
 
 def place_of(error: BaseException) -> str:
-    """' at mine.py:31' for the innermost line of the user's own code in the traceback; '' if there is none."""
+    """Return ' at mine.py:31' for the innermost line of user code in the traceback; '' if there is none."""
     return place_in(traceback.walk_tb(error.__traceback__))
 
 
 def place_in(frames: Iterable[tuple[FrameType, int]]) -> str:
-    """The same for any frames, innermost last."""
+    """Return ' at mine.py:31' for the last of these (frame, line number) pairs that is user code; '' if none is."""
     own = [f"{short_path(path)}:{line}" for frame, line in frames if _is_own(path := Path(frame.f_code.co_filename))]
     return f" at {own[-1]}" if own else ""
 
 
 def short_path(path: Path) -> Path:
-    """The path relative to the working directory, or its last two parts if it is elsewhere."""
+    """Return the path relative to the working directory, or its last two parts if it is outside that directory."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else Path(*path.parts[-2:])
 
 
 def _is_own(path: Path) -> bool:
-    """Whether a file belongs to the user: not to Holdfast, Python or an installed package."""
+    """Return whether a file is user code: not part of Holdfast, Python or an installed package."""
     if path.name.startswith("<") or {"site-packages", "dist-packages"} & set(path.parts):
         return False
     others = (OURS, sysconfig.get_path("stdlib"), sysconfig.get_path("scripts"))

@@ -70,7 +70,7 @@ def test_newer_format_is_refused_before_anything_else_is_read(tmp_path, save, re
     assert "format 2, but Holdfast" in refused(path)
     for version in ("true", '"1"', "0", "1.0", "null"):
         (path / "manifest.json").write_text(f'{{"format": {version}}}')
-        assert refused(path).endswith("no format version")
+        assert refused(path).endswith("format version is missing or invalid")
 
 
 def test_not_a_checkpoint(tmp_path, refused):

@@ -106,7 +106,7 @@ def test_a_run(tmp_path, capsys):
     run("first", "--runs-dir", str(tmp_path), *ONE, "--json")
     assert json.loads(capsys.readouterr().out)["sound"] is True
     run(str(folder), "env=memory", code=2)
-    assert "a run has its own settings" in capsys.readouterr().err
+    assert "settings of a run cannot be changed" in capsys.readouterr().err
 
 
 def test_the_most_telling_failures_are_explained_and_known_bugs_named(file, capsys, tmp_path):
@@ -193,7 +193,7 @@ def test_the_checks_are_listed(capsys):
         ),
         (["py_agent=fast", "--quick", "--only", "reset_inside_sequence"], "--quick and --only: use one of them"),
         (["py_agent=fast", "--all", "--json"], "--all and --json: use one of them"),
-        (["py_agent=fast", "--py-agent", "a.py:B"], "--py-agent is only for runs"),
+        (["py_agent=fast", "--py-agent", "a.py:B"], "--py-agent is only for auditing a run"),
     ],
 )
 def test_what_cannot_be_audited_is_said_in_at_most_three_lines(words, said, file, capsys):
@@ -206,8 +206,8 @@ def test_what_cannot_be_audited_is_said_in_at_most_three_lines(words, said, file
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["./text.txt"], "./text.txt: is not a Python file. Give your own policy as FILE.py:NAME.\n"),
-        (["./text.txt:P"], "./text.txt: is not a Python file. Give your own policy as FILE.py:NAME.\n"),
+        (["./text.txt"], "./text.txt: is not a Python file. Give a custom policy as FILE.py:NAME.\n"),
+        (["./text.txt:P"], "./text.txt: is not a Python file. Give a custom policy as FILE.py:NAME.\n"),
         (["./m.yaml"], "./m.yaml: is not a Python file. Did you mean agent=./m.yaml?\n"),
         (["m.yaml:P", "env=memory"], "m.yaml: is not a Python file. Did you mean agent=m.yaml?\n"),
         (["./folder:P"], "./folder: is a folder, not a Python file. Name a file in it.\n"),

@@ -36,7 +36,7 @@ def test_the_second_is_refused_and_after_a_kill_the_next_goes_on(tmp_path: Path)
         print(f"refused in {float(second.stdout):.3f} s")
         assert second.returncode == 2, second.stderr
         assert second.stderr == (
-            f"run=demo: runs/demo is in use by process {first.pid}.\nWait for it, stop it, or choose another run=NAME.\n"
+            f"run=demo: runs/demo is in use by process {first.pid}.\nWait for that process, stop it, or choose another run=NAME.\n"
         )
         assert float(second.stdout) < 2
         assert first.poll() is None

@@ -97,7 +97,7 @@ def test_a_finished_run_can_be_made_longer(tmp_path):
         (["env=gym:CartPole-v1", "py_agent=fast"], "py_agent"),
         (["env=gym:CartPole-v1", "env.hide=[9]"], "env.hide"),
         (["device=cuda:99"], "device"),
-        (["device=gpu"], r"device=gpu is not available: torch knows no such device"),
+        (["device=gpu"], r"device=gpu is not available: torch has no device of this name"),
         (["env=gym:CartPole-v1", "policy.log_std=1"], "policy.log_std"),
         (["trainer.num_workers=9"], "trainer.num_workers"),
     ],

@@ -72,7 +72,7 @@ def test_something_that_moves_between_acting_and_learning():
     policy = make("box")
     encode = policy.encode_observations
     policy.encode_observations = lambda obs: encode(obs) * (1.0 if torch.is_grad_enabled() else 1.3)
-    assert "normaliser that changed" in warning(policy, end_rate=0.5)
+    assert "normaliser that changes" in warning(policy, end_rate=0.5)
 
 
 def test_a_declared_deviation_is_called_declared():

@@ -1,4 +1,4 @@
-"""Find a checkpoint in a folder of checkpoints. A damaged one is reported and skipped."""
+"""Find a checkpoint in a folder of checkpoints. Damaged checkpoints are reported and skipped."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """List all checkpoints of a folder, oldest first (by name, numbers as numbers), without verifying them.
+    """List all checkpoints in a folder without verifying them, sorted by the numbers in their names, oldest first.
 
-    A folder without a manifest is listed if it has other files of a checkpoint: it is a damaged one.
+    A folder that has checkpoint files but no manifest.json is listed too: it is a damaged checkpoint.
     """
     try:
         found = [p for p in folder.iterdir() if NAME.fullmatch(p.name) and p.is_dir() and _has_files(p)]
@@ -35,28 +35,28 @@ def newest_first(folder: Path) -> list[Path]:
 
 
 def best_first(folder: Path) -> list[Path]:
-    """List checkpoints by mean return, highest first, the newer of equals first; those without one are left out."""
+    """List checkpoints by mean return, highest first (newer first if equal), without those that have no return."""
     returns: dict[Path, float] = {}
     for path in newest_first(folder):
         try:
             if (value := return_of(read_facts(path))) is not None:
                 returns[path] = value
         except CheckpointError as error:
-            logger.warning("%s; this checkpoint is skipped", error)
+            logger.warning("%s; skipping this checkpoint", error)
     return sorted(returns, key=returns.__getitem__, reverse=True)
 
 
 def return_of(facts: Mapping[str, Any]) -> float | None:
-    """The mean return when a checkpoint was saved; None if no episode had ended."""
+    """Return the mean return stored in a checkpoint's facts; None if no episode had ended."""
     value = facts.get("episode_return")
     return float(value) if isinstance(value, int | float) else None
 
 
 def first_usable(paths: Iterable[Path], use: Callable[[Path], T]) -> tuple[Path, T] | None:
-    """Try checkpoints in this order; return the first for which `use` raises no CheckpointError, and its result.
+    """Call `use` on each checkpoint until one raises no CheckpointError; return that path and the result of `use`.
 
-    Each checkpoint that fails is reported with the one that is used instead. If all fail, CheckpointError gives every
-    reason. None if there are no checkpoints.
+    Each checkpoint that fails is reported in a warning. If all fail, raise CheckpointError with every reason. Return
+    None if `paths` is empty.
     """
     errors: list[CheckpointError] = []
     for path in paths:
@@ -83,5 +83,5 @@ def _has_files(path: Path) -> bool:
 
 
 def _numeric_order(name: str) -> list[tuple[int, int, str]]:
-    """Sort key: step-9 before step-10, and names without a number, such as a copy called best, before all others."""
+    """Return a sort key: step-9 before step-10; names that begin with a letter before those that begin with a digit."""
     return [(1, int(p), "") if p.isdigit() else (0, 0, p) for p in re.split(r"([0-9]+)", name) if p]

@@ -1,7 +1,7 @@
 """A checkpoint is a folder: `<group>.safetensors` per group, `facts.json`, and `manifest.json`, written last.
 
-It is written under a hidden name and renamed once everything is synced to disk, so it is whole or absent. A folder of
-checkpoints has one writer.
+It is written under a hidden name and renamed once everything is synced to disk, so it is complete or absent. Only one
+process writes to a folder of checkpoints.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Manifest(BaseModel, strict=True):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The content of a checkpoint. Tensors are on the CPU and belong to the caller."""
+    """The content of a checkpoint. Tensors are on the CPU, and the caller may change them."""
 
     tensors: dict[str, dict[str, Tensor]]
     facts: dict[str, Any]
@@ -68,11 +68,11 @@ class Checkpoint:
 def save_checkpoint(
     folder: Path, name: str, tensors: Mapping[str, Mapping[str, Tensor]], facts: Mapping[str, Any]
 ) -> Path:
-    """Write folder/name and return it. The name appears only once everything is synced to disk."""
+    """Write the checkpoint folder/name and return its path, which exists only once everything is synced to disk."""
     if not NAME.fullmatch(name):
         raise ValueError(f"invalid checkpoint name: {name!r}")
     if invalid := [group for group in tensors if not _GROUP.fullmatch(group)]:
-        raise ValueError(f"invalid name of a tensor group: {invalid[0]!r}")
+        raise ValueError(f"invalid tensor group name: {invalid[0]!r}")
     target = folder / name
     if problem := find_non_json(dict(facts)):
         raise CheckpointError(f"{target / FACTS}: not written: {problem}")
@@ -86,7 +86,7 @@ def save_checkpoint(
         folder.mkdir(parents=True, exist_ok=True)
         empty = target.is_dir() and not target.is_symlink() and not any(target.iterdir())
         if target.exists() and not empty:  # a rename may replace an empty folder
-            raise CheckpointError(f"{target}: not written: a checkpoint with this name exists")
+            raise CheckpointError(f"{target}: not written: a checkpoint with this name exists already")
         remove_leftovers(folder)
         partial.mkdir()
         try:
@@ -103,7 +103,7 @@ def save_checkpoint(
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete partial checkpoints of a killed process. Only for the folder's one writer."""
+    """Delete the partial checkpoints of a killed process. Call this only from the process that writes to the folder."""
     for leftover in (*folder.glob(".*.partial"), *folder.glob(".*.removed")):
         shutil.rmtree(leftover, ignore_errors=True)
 
@@ -120,7 +120,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """Read and verify the facts alone."""
+    """Read and verify facts.json without reading the tensors."""
     return _read_facts(path, _read_manifest(path))
 
 
@@ -129,7 +129,7 @@ def _read_facts(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def remove_checkpoint(path: Path) -> None:
-    """Delete a checkpoint. It is renamed first, so that a crash never leaves a part of it under its name."""
+    """Delete a checkpoint. It is renamed to a hidden name first, so that a crash never leaves a partial checkpoint."""
     gone = path.with_name(f".{path.name}.removed")
     try:
         os.rename(path, gone)
@@ -153,7 +153,7 @@ def move_checkpoint(path: Path, folder: Path) -> Path:
 
 
 def _copy(target: Path, group: str, members: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copy tensors to the CPU, contiguous and without shared storage, as safetensors needs them."""
+    """Copy tensors to the CPU, contiguous and without shared storage, as safetensors requires."""
     copies = {}
     for key, tensor in members.items():
         copies[key] = tensor.detach().to("cpu").clone(memory_format=torch.contiguous_format)
@@ -186,19 +186,19 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     manifest = _read_mapping(data, file)
     version = manifest.get("format")
     if type(version) is not int or version < 1:
-        raise CheckpointError(f"{file}: no format version")
+        raise CheckpointError(f"{file}: the format version is missing or invalid")
     if version != FORMAT:
         raise CheckpointError(
             f"{file}: format {version}, but Holdfast {holdfast.__version__} reads format {FORMAT}; use a newer Holdfast"
         )
     manifest.pop("sha256", None)
     if data != _seal(manifest):
-        raise CheckpointError(f"{file}: damaged, it does not match its own SHA-256")
+        raise CheckpointError(f"{file}: damaged, its content does not match the SHA-256 in it")
     try:
         _Manifest.model_validate(manifest)
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
-        raise CheckpointError(f"{file}: {where[:80]!r} is missing or wrong") from None
+        raise CheckpointError(f"{file}: {where[:80]!r} is missing or invalid") from None
     if FACTS not in manifest["files"]:
         raise CheckpointError(f"{file}: does not list {FACTS}")
     for name in manifest["files"]:
@@ -208,7 +208,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 
 
 def _read_listed(path: Path, name: str, manifest: dict[str, Any]) -> bytes:
-    """Read one file and verify its size and SHA-256."""
+    """Read one file that the manifest lists, and verify its size and SHA-256."""
     file, entry = path / name, manifest["files"][name]
     data = read_whole(file, entry["bytes"], MAX_FACTS_BYTES if name == FACTS else None)
     if hashlib.sha256(data).hexdigest() != entry["sha256"]:
@@ -219,7 +219,7 @@ def _read_listed(path: Path, name: str, manifest: dict[str, Any]) -> bytes:
 def _read_mapping(data: bytes, file: Path) -> dict[str, Any]:
     value = parse_json(data, file)
     if not isinstance(value, dict):
-        raise CheckpointError(f"{file}: holds a {type(value).__name__}, not a mapping")
+        raise CheckpointError(f"{file}: contains a {type(value).__name__}, not a mapping")
     return value
 
 
@@ -227,7 +227,7 @@ def _parse_tensors(data: bytes, file: Path) -> dict[str, Tensor]:
     try:
         tensors = safetensors.torch.load(data)
     except Exception as error:  # a hostile header can make the parser raise anything
-        raise CheckpointError(f"{file}: not safetensors ({one_line(error, 120)})") from error
+        raise CheckpointError(f"{file}: not a valid safetensors file ({one_line(error, 120)})") from error
     for key, tensor in tensors.items():
         _refuse_nan(tensor, f"{file}: {key!r}")
     return tensors
@@ -239,7 +239,7 @@ def _refuse_nan(tensor: Tensor, what: str) -> None:
 
 
 def _seal(manifest: dict[str, Any]) -> bytes:
-    """The bytes of manifest.json, which include a SHA-256 of the manifest itself."""
+    """Return the bytes of manifest.json, with a SHA-256 of the other entries added."""
     return dump_json({**manifest, "sha256": hashlib.sha256(dump_json(manifest)).hexdigest()})
 
 

@@ -1,4 +1,4 @@
-"""The commands. Heavy modules are imported inside them, so that `holdfast --help` is fast."""
+"""The commands. Slow modules are imported inside the functions, so that `holdfast --help` is fast."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Train agents that have to remember.",
+    help="Train recurrent PPO agents for tasks that need memory.",
 )
 Words = list[str] | None
 PyAgent = Annotated[
-    str | None, typer.Option(metavar="FILE.py:CLASS", help="The policy code the run was trained with, if you trust it.")
+    str | None, typer.Option(metavar="FILE.py:CLASS", help="For a run with a custom policy: its code, if you trust it.")
 ]
-RunsDir = Annotated[Path, typer.Option(help="Folder that holds run folders.")]
+RunsDir = Annotated[Path, typer.Option(help="Folder that contains the run folders.")]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -60,9 +60,11 @@ def _root(
 # Arguments such as --trainer.lr=1 reach load_settings, whose error shows how to write them.
 @app.command(context_settings={"ignore_unknown_options": True})
 def train(
-    words: Annotated[Words, typer.Argument(metavar="KEY=VALUE", help="`holdfast settings` lists all settings.")] = None,
+    words: Annotated[
+        Words, typer.Argument(metavar="KEY=VALUE", help="Settings; list them with `holdfast settings`.")
+    ] = None,
 ) -> None:
-    """Train an agent; without settings, the quick start.
+    """Train an agent. Without settings, run the quick start.
 
     \b
     holdfast train
@@ -77,7 +79,7 @@ def train(
     py_agent=NAME     fast, latent_attn_tiny, latent_attn_small, latent_attn_med, example for grid worlds,
                       box for vectors and images (by default, what fits the world), or ./mine.py:MyPolicy
     agent=NAME        the same agents as graphs of components, or ./mine.yaml
-    settings=NAME     a ready-made settings file (`holdfast settings --list`) or a .yaml of yours
+    settings=NAME     a ready-made settings file (see `holdfast settings --list`) or a custom one, ./mine.yaml
     run=NAME          the run's folder, runs/NAME; if it exists, the run is resumed with the settings it was started
                       with (resume=never refuses to resume, resume=must refuses to start a new run)
     """
@@ -92,9 +94,9 @@ def train(
 
 
 def _closing_lines(run: Path, summary: dict[str, Any], agent: str) -> str:
-    """The result, where it is, and what to do next."""
+    """Return the text printed after training: the result, the run folder and the next command."""
     mean = summary["episode_return_mean"]
-    result = "no episode ended" if mean is None else f"mean return of the last 100 episodes {mean:.3f}"
+    result = "no episode has ended" if mean is None else f"mean return of the last 100 episodes {mean:.3f}"
     shown = run.relative_to(Path.cwd()) if run.is_relative_to(Path.cwd()) else run
     here = Path(sys.executable).with_name("holdfast")  # after `make train` it is not on PATH
     command = os.path.relpath(here) if shutil.which("holdfast") is None and here.exists() else "holdfast"
@@ -113,18 +115,20 @@ def evaluate(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Name or folder of a run.")],
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[env=NAME env.KEY=VALUE]", help="Another world to play in; default: the run's own."),
+        typer.Argument(metavar="[env=NAME env.KEY=VALUE]", help="World to play in; default: the run's world."),
     ] = None,
-    episodes: Annotated[int, typer.Option(min=1, max=1_000_000, help="Episodes to play.")] = 20,
-    sample: Annotated[bool, typer.Option("--sample", help="Sample actions; default: the most probable one.")] = False,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of the episodes.")] = 1_000_000,
-    checkpoint: Annotated[str | None, typer.Option(help="Name of a checkpoint, or best; default: the newest.")] = None,
-    max_steps: Annotated[int, typer.Option(min=1, help="Stop with an error if an episode is longer.")] = 100_000,
+    episodes: Annotated[int, typer.Option(min=1, max=1_000_000, help="Number of episodes to play.")] = 20,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Sample actions; default: the most probable action.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed for the episodes.")] = 1_000_000,
+    checkpoint: Annotated[str | None, typer.Option(help="Checkpoint name, or `best`; default: the newest.")] = None,
+    max_steps: Annotated[int, typer.Option(min=1, help="Fail if an episode has more steps than this.")] = 100_000,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     py_agent: PyAgent = None,
     runs_dir: RunsDir = Path("runs"),
 ) -> None:
-    """Play fresh episodes with a trained policy.
+    """Evaluate a trained policy on new episodes.
 
     \b
     holdfast evaluate first
@@ -149,7 +153,7 @@ def evaluate(
 
 
 def _other_world(words: Sequence[str]) -> Any:
-    """The world these settings describe; None if there are none."""
+    """Return the env settings given on the command line, or None if there are none."""
     if not words:
         return None
     odd = next((word for word in words if not word.startswith(("env=", "env."))), None)
@@ -164,7 +168,7 @@ def _other_world(words: Sequence[str]) -> Any:
 @app.command()
 def settings(
     words: Annotated[Words, typer.Argument(metavar="[PREFIX] [env=NAME] [py_agent=NAME] [agent=NAME]")] = None,
-    ready: Annotated[bool, typer.Option("--list", help="List the ready-made settings files instead.")] = False,
+    ready: Annotated[bool, typer.Option("--list", help="List the ready-made settings files.")] = False,
 ) -> None:
     """List every setting: its default, allowed values and meaning.
 
@@ -189,7 +193,7 @@ def settings(
 
 
 def _default(key: Key) -> str:
-    """A setting's default as a user would write it."""
+    """Return a setting's default as it is written on the command line."""
     if isinstance(key.default, bool):
         return "on" if key.default else "off"
     if key.default == "":
@@ -205,14 +209,18 @@ def audit(
             metavar="TARGET", help="py_agent=NAME, agent=NAME, FILE.py:NAME, or the name or folder of a run."
         ),
     ] = None,
-    words: Annotated[Words, typer.Argument(metavar="[KEY=VALUE]...", help="Settings of a new policy.")] = None,
+    words: Annotated[
+        Words, typer.Argument(metavar="[KEY=VALUE]...", help="Settings for a policy that is not from a run.")
+    ] = None,
     only: Annotated[Words, typer.Option(metavar="CHECK", help="Run only this check; may be repeated.")] = None,
     declare: Annotated[
-        Words, typer.Option(metavar="DEVIATION", help="Something the policy does on purpose; see docs/audit.md.")
+        Words, typer.Option(metavar="DEVIATION", help="Accept a deviation that is on purpose; see docs/audit.md.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Run only the checks that training runs.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Run only the quick checks, which also run before training.")
+    ] = False,
     explain_all: Annotated[bool, typer.Option("--all", help="Explain all failures, not only the first.")] = False,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 2, help="Seed of weights and observations.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 2, help="Seed for weights and observations.")] = 0,
     time_limit: Annotated[float, typer.Option(min=1, help="Give up after this many seconds.")] = 300,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     html: Annotated[
@@ -222,7 +230,7 @@ def audit(
     py_agent: PyAgent = None,
     runs_dir: RunsDir = Path("runs"),
 ) -> None:
-    """Look for state bugs in a recurrent policy, without training it.
+    """Check a recurrent policy for state bugs, without training it.
 
     \b
     holdfast audit py_agent=fast
@@ -285,7 +293,7 @@ def audit(
 
 
 def _check_output(option: str, path: Path | None) -> None:
-    """Refuse an output path that cannot be written, before the work is done."""
+    """Raise SettingsError if the output path cannot be written, before the audit runs."""
     if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
         raise SettingsError(f"{option} {path}: needs a file path in an existing folder.")
 
@@ -293,10 +301,10 @@ def _check_output(option: str, path: Path | None) -> None:
 @app.command(context_settings={"ignore_unknown_options": True})
 def bench(
     args: Annotated[
-        Words, typer.Argument(metavar="PART", help="Default: everything. Then --json PATH, --quick.")
+        Words, typer.Argument(metavar="PART", help="Benchmark to run; default: all. Options: --json PATH, --quick.")
     ] = None,
 ) -> None:
-    """Measure speed on this machine, as ratios within one run. The same as `make bench` in the source tree."""
+    """Run the speed benchmarks on this machine; results are ratios. Same as `make bench` in the source tree."""
     with reporting_failures():
         script = Path(holdfast.__file__).parents[2] / "proofs" / "bench" / "run.py"
         if not script.is_file():

@@ -26,7 +26,7 @@ CLEAR_LINE = "\r\033[K"
 
 @dataclass
 class Progress:
-    """What the audit is doing, for the message of a timeout."""
+    """The current stage of the audit, for the timeout message."""
 
     doing: str = "loading torch and the auditor"
 
@@ -44,10 +44,10 @@ def audit_target(
     py_agent: str | None,
     as_json: bool,
 ) -> Report:
-    """Audit what TARGET names on the command line."""
+    """Audit the policy that TARGET names on the command line."""
     progress = Progress()
     show = sys.stderr.isatty() and not as_json
-    # What the policy prints must not get into the report.
+    # The policy's output must not be mixed into the report.
     with time_limited(time_limit, progress, CLEAR_LINE if show else "", as_json), stdout_to_stderr():
         from holdfast.audit import audit
         from holdfast.audit.audit import select_checks, validate_declared
@@ -60,7 +60,7 @@ def audit_target(
         if subject is None:
             subject = _subject_of_run(target, words, runs_dir, py_agent)
         elif py_agent is not None:
-            raise SettingsError("--py-agent is only for runs: it names the code of the policy that the run trained.")
+            raise SettingsError("--py-agent is only for auditing a run with a custom policy. Leave it out.")
         progress.doing = "the first run of the policy"
         total = len(select_checks(only, quick))
         number = iter(range(1, total + 1))
@@ -80,7 +80,7 @@ def audit_target(
 
 @contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """Send everything printed to stderr, also by compiled code and child processes."""
+    """Redirect stdout to stderr, also for compiled code and child processes."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
@@ -94,11 +94,11 @@ def stdout_to_stderr() -> Iterator[None]:
 
 @contextmanager
 def time_limited(seconds: float, progress: Progress, clear: str, as_json: bool) -> Iterator[None]:
-    """Exit if this takes too long: user code may hang in a way that cannot be interrupted.
+    """Exit the process if the block takes longer than `seconds`: custom code may hang and ignore interrupts.
 
     clear: escape sequence that removes the progress line.
     """
-    watched, report_to = threading.get_ident(), os.dup(1)  # stdout is redirected meanwhile
+    watched, report_to = threading.get_ident(), os.dup(1)  # fd 1 is redirected inside the block
 
     def give_up() -> None:
         stack = [*traceback.walk_stack(sys._current_frames()[watched])]
@@ -119,7 +119,7 @@ def time_limited(seconds: float, progress: Progress, clear: str, as_json: bool) 
 
 
 def _subject_of_run(target: str, words: Sequence[str], runs_dir: Path, py_agent: str | None) -> Subject:
-    """Load the newest checkpoint of a run."""
+    """Return the policy in a run's newest usable checkpoint as an audit subject."""
     try:
         folder = find_run(target, runs_dir)
     except SettingsError as error:
@@ -128,7 +128,7 @@ def _subject_of_run(target: str, words: Sequence[str], runs_dir: Path, py_agent:
             raise
         raise SettingsError(f"{error}\nDid you mean py_agent={target}?") from None
     if words:
-        raise SettingsError(f"{words[0]}: a run has its own settings, which an audit cannot change.")
+        raise SettingsError(f"{words[0]}: the settings of a run cannot be changed in an audit. Leave them out.")
     from holdfast.audit.adapters import ContractPolicy
     from holdfast.audit.sample_observations import observation_sampler
     from holdfast.evaluate import load_agent
@@ -144,7 +144,7 @@ def _subject_of_run(target: str, words: Sequence[str], runs_dir: Path, py_agent:
 
 
 def _refuse_other_path(target: str) -> None:
-    """Refuse a path that exists and is not a run, with what was probably meant."""
+    """Raise SettingsError if the target is an existing path that is not a run, and suggest what was meant."""
     before_colon = target.rpartition(":")[0]
     if os.path.isdir(before_colon):  # os.path, because names that are too long are no error to it
         raise SettingsError(f"{before_colon}: is a folder, not a Python file. Name a file in it.")
@@ -152,4 +152,4 @@ def _refuse_other_path(target: str) -> None:
     if file.endswith((".yaml", ".yml")):
         raise SettingsError(f"{file}: is not a Python file. Did you mean agent={file}?")
     if file:
-        raise SettingsError(f"{file}: is not a Python file. Give your own policy as FILE.py:NAME.")
+        raise SettingsError(f"{file}: is not a Python file. Give a custom policy as FILE.py:NAME.")

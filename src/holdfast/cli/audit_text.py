@@ -1,4 +1,4 @@
-"""An audit in the terminal: a table of verdicts, then the fix for each failure."""
+"""Format an audit report for the terminal: a table of verdicts, then the fix for each failure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NUM_EXPLAINED = 3  # one bug fails many checks; --all explains every failure
 
 
 def report_text(report: Report, explain_all: bool = False) -> str:
-    """Format a report. explain_all: explain every failure, not only the first few."""
+    """Format a report. explain_all: explain every failure, not only the first `NUM_EXPLAINED`."""
     table = text_table("check", "verdict", "evidence")
     for finding in report.findings:
         table.add_row(finding.check.name, Text(finding.verdict, COLOURS[finding.verdict]), finding.evidence)

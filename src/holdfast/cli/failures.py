@@ -1,4 +1,4 @@
-"""How a command reports: log messages and errors on standard error, one exit code, no traceback."""
+"""Report errors of a command: log messages and errors go to stderr, with an exit code and without a traceback."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ BAD_SETTINGS, FAILED, INTERRUPTED, PIPE_CLOSED = 2, 1, 130, 141
 
 
 def error_as_json(message: str) -> str:
-    """What --json prints instead of a report."""
+    """Return the JSON that --json prints instead of a report if the audit fails to run."""
     return json.dumps({"error": message}, indent=2)
 
 
 class StderrHandler(logging.StreamHandler):
-    """Print log messages to the current sys.stderr, which the progress bars replace while they are shown."""
+    """Print log messages to the current sys.stderr: the progress bars replace sys.stderr while they are shown."""
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr
@@ -32,7 +32,7 @@ class StderrHandler(logging.StreamHandler):
 
 @contextmanager
 def log_to_stderr() -> Iterator[None]:
-    """Print Holdfast's log messages to standard error, and nowhere else."""
+    """Print Holdfast's log messages to stderr only."""
     logger, handler = logging.getLogger("holdfast"), StderrHandler()
     before = logger.level, logger.propagate
     logger.addHandler(handler)

@@ -1,4 +1,4 @@
-"""Run a command in a child process, so that user code cannot end it with a misleading exit code."""
+"""Run a command in a child process, so that custom code cannot end the command with a misleading exit code."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import NoReturn
 from holdfast.cli.failures import BAD_SETTINGS, error_as_json
 
 DONE = b"."
-_done_pipes: list[int] = []  # in the child: where it announces a regular exit
+_done_pipes: list[int] = []  # in the child: pipes to write DONE to before a regular exit
 
 
 def supervised(command: Callable[[], None], as_json: bool = False) -> NoReturn:
-    """Run a command in a child and exit with its code; if something else ended the child, report that and exit with 2.
+    """Run a command in a child process and exit with its exit code; if custom code ended the child, exit with 2.
 
-    Python cannot catch os._exit, a crash in compiled code or threads that never end within its own process.
+    A process cannot catch os._exit, a crash in compiled code or threads that never end; its parent process can.
     """
     reader, writer = os.pipe()
     child = os.fork()
@@ -36,7 +36,9 @@ def supervised(command: Callable[[], None], as_json: bool = False) -> NoReturn:
         sys.exit(128 + signal.SIGTERM)
     if not _announced(reader):
         how = f"with exit code {code}" if code >= 0 else signal.Signals(-code).name
-        message = f"the policy ended the process ({how}) before the audit was done."
+        message = (
+            f"the policy ended the process ({how}) before the audit finished. Check it for exit calls and crashes."
+        )
         print(message, file=sys.stderr)
         if as_json:
             print(error_as_json(message))
@@ -45,7 +47,7 @@ def supervised(command: Callable[[], None], as_json: bool = False) -> NoReturn:
 
 
 def leave(code: int) -> NoReturn:
-    """Exit the child now, even if threads are still running, and announce that it is a regular exit."""
+    """Exit the child process at once, even if threads are running, and report a regular exit to the parent."""
     for stream in (sys.stdout, sys.stderr, sys.__stdout__):
         with suppress(OSError, ValueError):  # nobody reads it any more
             if stream is not None:
@@ -56,7 +58,7 @@ def leave(code: int) -> NoReturn:
 
 
 def _announced(reader: int) -> bool:
-    """Whether the child announced its exit. Its own children may still hold the pipe open, so do not wait."""
+    """Return whether the child reported a regular exit. Does not wait: the child's children may hold the pipe open."""
     os.set_blocking(reader, False)
     try:
         return os.read(reader, 1) == DONE
@@ -65,7 +67,7 @@ def _announced(reader: int) -> bool:
 
 
 def _run(command: Callable[[], None]) -> NoReturn:
-    """Run the command in the child and exit with its code."""
+    """Run the command in the child process and exit with the command's exit code."""
     code: object = 1
     try:
         command()

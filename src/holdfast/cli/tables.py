@@ -1,4 +1,4 @@
-"""Tables as text: as wide as the terminal, or one line per row without a terminal."""
+"""Format tables as text: as wide as the terminal; without a terminal, one line per row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PIPE_WIDTH = 1000
 
 
 def row_table(rows: list[dict[str, Any]]) -> str:
-    """A table of rows that have the same keys."""
+    """Format rows that have the same keys as a table, one column per key."""
     table = text_table(*rows[0])
     for row in rows:
         table.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()))

@@ -1,4 +1,4 @@
-"""Evaluation: play fresh episodes without learning, from empty memory, each with its own seed."""
+"""Evaluation: play new episodes without learning, each with another seed and memory that starts at zero."""
 
 from __future__ import annotations
 
@@ -49,15 +49,18 @@ def evaluate_run(
     env: EnvSection | None = None,
     py_agent: str | None = None,
 ) -> EvaluationResult:
-    """Evaluate a run's newest usable checkpoint, or the one named, on fresh episodes of its own world or of `env`.
+    """Evaluate a run's newest usable checkpoint, or `checkpoint`, on new episodes of the run's world, or of `env`.
 
-    py_agent: required if the run was trained with the user's own policy class, because a run folder is not trusted to
-    name code.
+    py_agent: FILE.py:CLASS, required if the run was trained with a custom policy class. It is not read from the run
+    folder, because a folder from somebody else could name any code.
     """
     agent, settings, path = load_agent(run_dir, checkpoint, py_agent)
     env = settings.env if env is None else env
     if new := agent.initialize_to_world(env.describe(), learn=False):
-        logger.warning("unknown to this policy, ignored: %s", ", ".join(new))
+        logger.warning(
+            "the policy was not trained with these features or actions of the world, so they are ignored: %s",
+            ", ".join(new),
+        )
     result = evaluate(agent.policy, env, episodes, seed, greedy, max_steps=max_steps)
     return replace(result, checkpoint=path.name)
 
@@ -65,7 +68,7 @@ def evaluate_run(
 def load_agent(
     run_dir: Path, checkpoint: str | None = None, py_agent: str | None = None
 ) -> tuple[MettaAgent, Settings, Path]:
-    """Load the agent of a run's newest usable checkpoint, or of the one named; "best" has the highest mean return.
+    """Load the agent from a run's newest usable checkpoint, from a named one, or from the "best" (highest mean return).
 
     Return the agent, the run's settings and the checkpoint's path.
     """
@@ -78,7 +81,7 @@ def load_agent(
 
     def restore(path: Path) -> MettaAgent:
         loaded = load_checkpoint(path)
-        with as_checkpoint_error(f"{path}: not a checkpoint of the agent in {run_dir / CONFIG}"):
+        with as_checkpoint_error(f"{path}: does not match the agent in {run_dir / CONFIG}"):
             world = WorldSpec.from_json(loaded.facts["world"])
             return MettaAgent.restore(settings.policy, world, loaded.facts["agent"], loaded.tensors["policy"])
 
@@ -107,20 +110,21 @@ def evaluate(
     num_envs: int | None = None,
     max_steps: int = MAX_EPISODE_STEPS,
 ) -> EvaluationResult:
-    """Play at least `episodes` episodes, the same number in every slot, so that short ones are not overcounted.
+    """Play at least `episodes` episodes, the same number in every slot, so that short episodes are not overcounted.
 
-    The policy's memory and random state are left unchanged. An episode longer than `max_steps` is an error: a world
-    without a time limit would never end.
+    The policy's memory and random state are left unchanged. An episode longer than `max_steps` raises HoldfastError,
+    because evaluation would never end in a world without a time limit.
     """
     finished: list[Episode] = []
     with policy.set_aside(Sampling(greedy, torch.Generator().manual_seed(seed))):
         enough = math.ceil(episodes / env.describe().agents_per_env)
         changes: dict[str, Any] = {"num_envs": num_envs or min(enough, MAX_ENVS)}
         if "desync" in type(env).model_fields:
-            changes["desync"] = False  # it shortens first episodes, which are the ones played here
+            changes["desync"] = False  # desync shortens the first episode of each slot, which would bias the result
         with make_world(env.model_copy(update=changes)) as world:
             per_slot = math.ceil(episodes / world.num_slots)
-            counts, began = np.zeros((2, world.num_slots), np.int64)  # episodes of each slot; when its last one began
+            # per slot: number of finished episodes, and the step at which the current episode began
+            counts, began = np.zeros((2, world.num_slots), np.int64)
             tracker = EpisodeTracker(world.num_slots)
             inputs, state = first_inputs(*world.reset(seed=seed)), policy.initial_state(world.num_slots)
             for step in itertools.count():

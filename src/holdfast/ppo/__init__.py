@@ -1,4 +1,4 @@
-"""Experience, advantages, losses: tensors in, tensors out. Knows no worlds and no policies."""
+"""Experience, advantages and losses: functions of tensors, independent of worlds and policies."""
 
 from holdfast.ppo.advantages import gae, vtrace
 from holdfast.ppo.experience import Experience

@@ -1,9 +1,9 @@
-"""How much better an action turned out than expected: GAE and V-trace over whole rollouts.
+"""Advantages and returns of whole rollouts: GAE and V-trace.
 
-Inputs are rows as they arrived: rewards, dones, truncateds [R + 1, S] describe the transition into their row,
-so the outcome of action t is at row t + 1 (row 0's belongs to the rollout before). The last row of values
-[R + 1, S] is the bootstrap. final_values [R, S] is V(final observation) where action t's transition was
-truncated, and is read nowhere else. valid [R, S] is false where the transition is junk.
+Row t of `rewards`, `dones` and `truncateds` [R + 1, S] describes the transition from t - 1 to t, so the outcome of
+action t is in row t + 1; row 0 belongs to the previous rollout. The last row of `values` [R + 1, S] is the bootstrap
+value. `final_values` [R, S] is V(final observation) where the transition of action t was truncated; other entries are
+not used. `valid` [R, S] is false where a transition must be ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def gae(
     gamma: float,
     lam: float,
 ) -> tuple[Tensor, Tensor]:
-    """Advantages and returns, [R, S] each. Junk has advantage 0 and stops the sum, as episode ends do."""
+    """Return GAE advantages and returns, [R, S] each. A step that is not valid has advantage 0 and ends the sum."""
     errors, goes_on = _errors(rewards, values, dones, truncateds, final_values, valid, gamma)
     advantages = _accumulate(errors, goes_on * (gamma * lam))
     return advantages, advantages + values[:-1]
@@ -43,10 +43,10 @@ def vtrace(
     rho_clip: float,
     c_clip: float,
 ) -> tuple[Tensor, Tensor]:
-    """GAE corrected for a policy that moved since it acted: ratio [R, S] = new / old probability of actions.
+    """Return V-trace advantages and returns, [R, S] each. ratio [R, S]: new / old action probability.
 
-    Returns are the V-trace targets and advantages their distance from V, so that with ratio 1 and clips of at
-    least 1 both are GAE's for every lam.
+    Returns are the V-trace targets; advantages are targets minus values. With ratio 1 and both clips at least 1, the
+    result equals GAE for every `lam`.
     """
     errors, goes_on = _errors(rewards, values, dones, truncateds, final_values, valid, gamma)
     ratio = ratio.where(valid, 0.0)
@@ -64,7 +64,7 @@ def _errors(
     valid: Tensor,
     gamma: float,
 ) -> tuple[Tensor, Tensor]:
-    """One-step errors [R, S], 0 where junk; and 1.0 where the next step is of the same episode, else 0.0."""
+    """Return TD errors [R, S], 0 where not valid, and a float mask [R, S]: 1 where the episode continues, else 0."""
     done, truncated = dones[1:], truncateds[1:]
     next_values = torch.where(truncated, final_values, values[1:]).masked_fill_(done, 0.0)
     errors = next_values.mul_(gamma).add_(rewards[1:]).sub_(values[:-1]).masked_fill_(~valid, 0.0)
@@ -73,7 +73,7 @@ def _errors(
 
 
 def _accumulate(errors: Tensor, decay: Tensor) -> Tensor:
-    """sums[t] = errors[t] + decay[t] * sums[t + 1], in place: one operation per row, all slots at once."""
+    """Compute sums[t] = errors[t] + decay[t] * sums[t + 1] in place and return the sums."""
     rows, decays = errors.unbind(0), decay.unbind(0)
     for t in range(len(rows) - 2, -1, -1):
         rows[t].addcmul_(decays[t], rows[t + 1])

@@ -1,6 +1,6 @@
-"""One rollout of every slot, time-major, and the whole segments that learning takes from it.
+"""The experience buffer: one rollout of every slot, time-major, from which learning samples whole segments.
 
-Row t holds observation t and what arrived with it: rewards, dones and truncateds of the transition t-1 -> t.
+Row t contains observation t and the rewards, dones and truncateds of the transition t-1 -> t.
 The outcome of action t is therefore in row t+1, and the last row of one rollout is row 0 of the next.
 A column belongs to one slot for the whole run, so no segment can mix two slots.
 """
@@ -28,11 +28,11 @@ ALWAYS_STORED: Spec = {
 
 
 class Experience:
-    """Tensors [R + 1, S, ...] with R = segments_per_slot x horizon, allocated once and written row by row.
+    """Tensors [R + 1, S, ...] with R = segments_per_slot * horizon, allocated once and written row by row.
 
-    spec: shape (without the slot axis) and dtype of `env_obs`, `actions` and every other input the policy wants stored;
-    rewards, dones and truncateds are always stored.
-    state_shapes: (layers, hidden) of each state leaf. Segment k of slot s has the id k x S + s.
+    spec: shape (without the slot axis) and dtype of `env_obs`, `actions` and every additional input that the
+    policy needs for learning; rewards, dones and truncateds are always stored.
+    state_shapes: (layers, hidden) of each state leaf. Segment k of slot s has the id k * S + s.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Experience:
             torch.zeros((len(self.state_rows), layers, num_slots, hidden), device=self.device)
             for layers, hidden in state_shapes
         )
-        # Each row as a policy takes it, [1, S, ...] per key; views of the buffer.
+        # Each row as policy input, [1, S, ...] per key; views of the buffer.
         self.inputs = [{key: column[t : t + 1] for key, column in self._inputs.items()} for t in range(R + 1)]
         self._begin()
 
@@ -90,13 +90,13 @@ class Experience:
 
     @torch.no_grad()
     def write_inputs(self, t: int, inputs: Mapping[str, Column], valid: Column | None = None) -> None:
-        """Store row t: observation t and the outcome of action t-1. valid [S]: false where that transition must be ignored."""
+        """Store row t: observation t and the outcome of action t-1. valid [S]: false to ignore that transition."""
         if self._inputs_written != t or self._actions_written != t:
             raise self._out_of_order(f"inputs of row {t}")
         if t > self.num_rows:
             raise RuntimeError(f"row {t} is past the last row {self.num_rows}: call carry_over first")
         if missing := self._inputs.keys() - inputs.keys():
-            raise KeyError(f"row {t} lacks {sorted(missing)}, which the experience spec asks for")
+            raise KeyError(f"the inputs of row {t} lack {sorted(missing)}, which the experience spec requires")
         for key, column in self._inputs.items():
             row, value = column[t], torch.as_tensor(inputs[key])
             if value.shape != row.shape or not torch.can_cast(value.dtype, row.dtype):
@@ -108,9 +108,9 @@ class Experience:
 
     @torch.no_grad()
     def write_state(self, t: int, state: State) -> None:
-        """Store the state before observation t, leaves [layers, S, hidden]. Only rows in `state_rows` have one."""
+        """Store the state before observation t, leaves [layers, S, hidden]. Only for rows in `state_rows`."""
         if t not in self.state_rows:
-            raise RuntimeError(f"row {t} stores no state; rows that do: {list(self.state_rows)}")
+            raise RuntimeError(f"row {t} stores no state; call write_state only for rows {list(self.state_rows)}")
         if self._states_written != self.state_rows[t]:
             raise self._out_of_order(f"state of row {t}")
         for store, leaf in zip(self._states, state, strict=True):
@@ -119,12 +119,14 @@ class Experience:
 
     @torch.no_grad()
     def write_action(self, t: int, actions: Column, log_prob: Tensor, values: Tensor) -> None:
-        """Store what the policy did on observation t: actions [S, ...], log_prob [S], values [S]."""
+        """Store the policy's output for observation t: actions [S, ...], log_prob [S], values [S]."""
         needs_state = bool(self._states) and t in self.state_rows and self._states_written <= self.state_rows[t]
         if self._inputs_written != t + 1 or self._actions_written != t or needs_state:
             raise self._out_of_order(f"action of row {t}")
         if t >= self.num_rows:
-            raise RuntimeError(f"action {t} is past the last acting row {self.num_rows - 1}: its outcome has no row")
+            raise RuntimeError(
+                f"action {t} is past the last acting row {self.num_rows - 1}: call write_bootstrap instead"
+            )
         named = {
             keys.ACTIONS: (self._actions, actions),
             keys.LOG_PROB: (self._log_prob, log_prob),
@@ -145,12 +147,14 @@ class Experience:
         """
         self._require_outcome(t, "final values")
         if values.shape != slots.shape:
-            raise ValueError(f"final values {list(values.shape)} of slots {list(slots.shape)}")
+            raise ValueError(
+                f"`values` has shape {list(values.shape)} and `slots` {list(slots.shape)}: the shapes must be equal"
+            )
         self._final_values[t - 1, slots] = values
 
     @torch.no_grad()
     def write_bootstrap(self, values: Tensor) -> None:
-        """Store V [S] of the last row's observations. This completes the rollout."""
+        """Store the bootstrap values [S]: V of the last row's observations. This completes the rollout."""
         if self.complete or self._inputs_written != self.num_rows + 1:
             raise self._out_of_order("bootstrap values")
         _write(self._values[-1], values, keys.VALUES)
@@ -158,7 +162,7 @@ class Experience:
 
     @torch.no_grad()
     def drop_episode(self, t: int, slots: Tensor) -> None:
-        """Mark all steps of the episode that ended at row t in these slots [n] as not valid, because its environment failed."""
+        """Mark the episode that ended at row t in these slots [n] as not valid, because its environment failed."""
         self._require_outcome(t, "a dropped episode")
         dones, truncateds = (self._inputs[key][1:t][:, slots] for key in (keys.DONES, keys.TRUNCATEDS))
         valid = self._valid[:t][:, slots].clone()
@@ -177,7 +181,7 @@ class Experience:
     # ---------------------------------------------------------------------------------------------- learning
 
     def outcomes(self) -> dict[str, Tensor]:
-        """The tensors `gae` and `vtrace` take, under the names of their arguments; views of the buffer."""
+        """Return the tensor arguments of `gae` and `vtrace` by name; views of the buffer."""
         self._require_complete("compute advantages")
         return {
             "rewards": self._inputs[keys.REWARDS],
@@ -189,9 +193,9 @@ class Experience:
         }
 
     def segments(self, ids: Tensor) -> Segments:
-        """Gather segments `ids` [M] into a minibatch [T, M, ...], with the state each began with.
+        """Gather segments `ids` [M] into a minibatch [T, M, ...], with the start state of each.
 
-        It is a copy: use `write_back` or `replace_start_states` to change the rollout.
+        The minibatch is a copy: use `write_back` or `replace_start_states` to change the rollout.
         """
         self._require_complete("sample segments")
         k, slots = self._split(ids)
@@ -208,10 +212,10 @@ class Experience:
         return Segments(named, start_state, actions, log_prob, values, valid, advantages, returns)
 
     def burn_in(self, ids: Tensor) -> list[BurnIn]:
-        """The steps before segments `ids` [M] within this rollout, grouped by how many there are.
+        """Return the burn-in steps before segments `ids` [M], grouped by their number.
 
-        Segments that open the rollout have none and start from their stored state. The others make one group,
-        several only if burn-in exceeds the horizon.
+        The first segment of a slot has no steps before it in this rollout, so it is in no group. The other segments
+        form one group, or several if burn-in exceeds the horizon.
         """
         self._require_complete("replay burn-in steps")
         k, slots = self._split(ids)
@@ -252,25 +256,25 @@ class Experience:
         self._require_complete("replace start states")
         if not 0 < k < self.segments_per_slot:
             raise ValueError(
-                f"segment {k} cannot get another start state: "
-                f"only segments 1 to {self.segments_per_slot - 1} follow steps of this rollout"
+                f"the start state of segment {k} cannot be replaced: "
+                f"only segments 1 to {self.segments_per_slot - 1} have steps of this rollout before them"
             )
         for store, leaf in zip(self._states, state, strict=True):
             _write(store[self.state_rows[k * self.horizon]], leaf, "state")
 
     @torch.no_grad()
     def write_back(self, x: Tensor, ids: Tensor, values: Tensor) -> None:
-        """Write values [T, M, ...] of segments `ids` into x [R, S, ...], for example new ratios."""
+        """Write values [T, M, ...] of segments `ids` [M] into x [R, S, ...], a tensor for the whole rollout."""
         if x.shape[:2] != (self.num_rows, self.num_slots):
-            raise ValueError(f"expected [{self.num_rows}, {self.num_slots}, ...], got {list(x.shape)}")
+            raise ValueError(f"`x` must have shape [{self.num_rows}, {self.num_slots}, ...], got {list(x.shape)}")
         if values.shape[:2] != (self.horizon, len(ids)):
-            raise ValueError(f"expected [{self.horizon}, {len(ids)}, ...], got {list(values.shape)}")
+            raise ValueError(f"`values` must have shape [{self.horizon}, {len(ids)}, ...], got {list(values.shape)}")
         k, slots = self._split(ids)
         x[k * self.horizon + torch.arange(self.horizon, device=self.device).unsqueeze(1), slots] = values
 
     @property
     def bytes_per_step(self) -> float:
-        """Bytes of buffer per collected step, start states and the extra row included."""
+        """Buffer size in bytes per collected step, including start states and the extra row."""
         return sum(x.nbytes for x in self._buffers()) / (self.num_rows * self.num_slots)
 
     # ------------------------------------------------------------------------------------------------- parts
@@ -280,7 +284,7 @@ class Experience:
         return [*self._inputs.values(), *self._states, *columns, self.advantages, self.returns]
 
     def _begin(self) -> None:
-        """Start an empty rollout. Final values and targets become NaN, so that none survives from the last one."""
+        """Start an empty rollout. Final values, advantages and returns become NaN, so that old ones cannot be used."""
         self._inputs_written = self._actions_written = self._states_written = 0
         self.complete = False  # every row and the bootstrap values are written
         for x in self._buffers() if self.poison else (self._final_values, self.advantages, self.returns):
@@ -301,31 +305,31 @@ class Experience:
 
     def _require_outcome(self, t: int, what: str) -> None:
         if t < 1:
-            raise RuntimeError(f"{what} at row {t}: row 0 ends no transition of this rollout")
+            raise RuntimeError(f"{what} at row {t}: row 0 ends no transition of this rollout; use row 1 or later")
         if self._inputs_written != t + 1:
             raise self._out_of_order(f"{what} at row {t}")
 
     def _split(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Segment ids [M] -> (k [M], slots [M]) on the buffer's device."""
+        """Split segment ids [M] into k [M], the segment's index within its slot, and slots [M]."""
         if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < self.num_segments:
             raise IndexError(
-                f"segment ids run from 0 to {self.num_segments - 1}, got {int(ids.min())} to {int(ids.max())}"
+                f"segment ids must be from 0 to {self.num_segments - 1}, got {int(ids.min())} to {int(ids.max())}"
             )
         ids = ids.to(self.device)
         return ids // self.num_slots, ids % self.num_slots
 
     def _index(self, rows: Tensor, slots: Tensor, steps: int) -> Tensor:
-        """Positions [steps * M] in a buffer whose time and slot axes are flattened into one."""
+        """Return indices [steps * M] into a buffer whose time and slot axes are flattened into one."""
         times = rows + torch.arange(steps, device=self.device).unsqueeze(1)
         return (times * self.num_slots + slots).flatten()
 
     def _state_at(self, index: Tensor, slots: Tensor) -> State:
-        """Stored states number `index` [M] of slots [M]: leaves [layers, M, hidden]."""
+        """Return the stored states at `index` [M] of slots [M]: leaves [layers, M, hidden]."""
         return tuple(store.transpose(0, 1)[:, index, slots] for store in self._states)
 
 
 def _write(row: Tensor, value: Tensor, name: str) -> None:
-    """Copy value into row, a view of the buffer, refusing what would broadcast or lose its kind of number."""
+    """Copy `value` into `row`, a view of the buffer; ValueError if it would broadcast or change its kind of dtype."""
     if value.shape != row.shape or not torch.can_cast(value.dtype, row.dtype):
         raise _misfit(name, value, row)
     row.copy_(value)

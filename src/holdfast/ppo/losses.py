@@ -1,4 +1,4 @@
-"""The losses. Every mean is over valid steps only."""
+"""The PPO losses. Every mean is over valid steps only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Losses:
-    """Terms of one minibatch. The first three carry gradients; the rest is for metrics."""
+    """Loss terms of one minibatch. The first three have gradients; the rest are metrics."""
 
     policy_loss: Tensor
     value_loss: Tensor
@@ -38,9 +38,9 @@ def ppo_losses(
     clip: float,
     value_clip: float,
 ) -> Losses:
-    """Clipped policy and value losses of steps [T, M]. value_clip 0 leaves the value loss unclipped.
+    """Return the clipped policy and value losses of steps [T, M]. value_clip=0 leaves the value loss unclipped.
 
-    weights [M]: importance weights of the segments, for losses and entropy only.
+    weights [M]: importance weights of the segments; they scale losses and entropy, not the KL and clip metrics.
     """
     # Masked before exp and square: through a later mask, inf or NaN of an invalid step would reach the gradient.
     log_ratio = (new_log_prob - old_log_prob).where(valid, 0.0)
@@ -65,13 +65,13 @@ def ppo_losses(
 
 
 def masked_mean(x: Tensor, valid: Tensor) -> Tensor:
-    """Mean of x [T, M] over valid steps; 0 if there are none."""
+    """Return the mean of x [T, M] over valid steps; 0 if no step is valid."""
     return x.where(valid, 0.0).sum() / valid.sum().clamp(min=1)
 
 
 @torch.no_grad()
 def normalize_advantages(advantages: Tensor, valid: Tensor, eps: float = 1e-8) -> Tensor:
-    """Zero mean and unit variance over valid steps; 0 on the others."""
+    """Scale advantages to zero mean and unit variance over valid steps; 0 where not valid."""
     centred = advantages - masked_mean(advantages, valid)
     # Twice: the rounding error of the mean is as large as eps, and would turn equal advantages into noise.
     centred = (centred - masked_mean(centred, valid)).where(valid, 0.0)
@@ -80,7 +80,7 @@ def normalize_advantages(advantages: Tensor, valid: Tensor, eps: float = 1e-8) -
 
 @torch.no_grad()
 def explained_variance(values: Tensor, returns: Tensor, valid: Tensor) -> Tensor:
-    """Share of the returns' variance explained by values: 1 all, below 0 worse than a constant; 0 if returns do not vary."""
+    """Return 1 - Var(returns - values) / Var(returns); below 0 is worse than a constant; 0 if returns do not vary."""
     total = _variance(returns, valid)
     left = _variance(returns - values, valid)
     return (1.0 - left / total).where(total > 0, 0.0)

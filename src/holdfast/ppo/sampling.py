@@ -1,4 +1,4 @@
-"""Which segments make up each minibatch. The generator's state decides, wherever the experience is kept."""
+"""Draw the segments of each minibatch. The result depends only on the generator, not on the experience's device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 
 
 def segment_minibatches(num_segments: int, segments_per_minibatch: int, generator: Generator) -> Iterator[Tensor]:
-    """One epoch: ids [M] of every segment exactly once, shuffled. Only the last minibatch may be smaller."""
+    """Yield segment ids [M] for one epoch: every segment once, shuffled. Only the last minibatch may be smaller."""
     _require_positive(num_segments, segments_per_minibatch)
     order = torch.randperm(num_segments, generator=generator, device=generator.device)
     return iter(order.split(segments_per_minibatch))
@@ -19,9 +19,9 @@ def segment_minibatches(num_segments: int, segments_per_minibatch: int, generato
 def prioritized_minibatches(
     priorities: Tensor, segments_per_minibatch: int, alpha: float, beta: float, generator: Generator
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """N draws with replacement, in proportion to priorities [N] ** alpha: (ids [M], weights [M]).
+    """Yield (ids [M], weights [M]) for one epoch: N draws with replacement, proportional to priorities [N] ** alpha.
 
-    weights are (N x probability) ** -beta, divided by the epoch's largest: beta 1 undoes the drawing.
+    Importance weights are (N * probability) ** -beta, divided by the largest of the epoch; beta=1 removes the bias.
     """
     num_segments = len(priorities)
     _require_positive(num_segments, segments_per_minibatch)
@@ -41,7 +41,7 @@ def prioritized_minibatches(
 
 @torch.no_grad()
 def segment_priorities(advantages: Tensor, horizon: int) -> Tensor:
-    """Mean |advantage| of each segment, [R, S] -> [N] in the order of segment ids."""
+    """Return the mean |advantage| of each segment: [R, S] -> [N], in the order of segment ids."""
     return advantages.abs().unflatten(0, (-1, horizon)).mean(1).flatten()
 
 

@@ -1,4 +1,4 @@
-"""Rates that change over a run."""
+"""Schedules: settings such as the learning rate that change during a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.config.settings import Schedule
 
 
 def scheduled(start: float, schedule: Schedule, progress: float) -> float:
-    """Value after `progress` of the run: `start` at 0, `schedule.end` at 1 unless it is constant."""
+    """Return the value at `progress`: `start` at 0 and `schedule.end` at 1; always `start` if constant."""
     progress = min(max(progress, 0.0), 1.0)  # the last batch is rounded up, so a run may end past its length
     if schedule.kind == "constant":
         return start

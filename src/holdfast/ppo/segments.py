@@ -1,4 +1,4 @@
-"""Pieces of a rollout, each with the state its slots had before its first step."""
+"""Segments of a rollout, each with the state before its first step."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from holdfast.spec import keys
 
 @dataclass(frozen=True)
 class Replay:
-    """Consecutive inputs of M slots, and the state each slot had before the first of them."""
+    """Inputs of T consecutive steps of M slots, and the state of each slot before the first step."""
 
     inputs: dict[str, Tensor]  # env_obs, rewards, dones, truncateds and the policy's extra keys: [T, M, ...]
     start_state: State  # leaves [layers, M, hidden]
 
     @property
     def first(self) -> Tensor:
-        """[T, M] bool: observations that open a new episode."""
+        """Flags [T, M] bool: true where an observation opens a new episode."""
         return self.inputs[keys.DONES] | self.inputs[keys.TRUNCATEDS]
 
 
@@ -28,8 +28,8 @@ class Segments(Replay):
     """A minibatch of M whole segments."""
 
     actions: Tensor  # [T, M, ...]
-    log_prob: Tensor  # [T, M] when acting
-    values: Tensor  # [T, M] when acting
+    log_prob: Tensor  # [T, M] stored while acting
+    values: Tensor  # [T, M] stored while acting
     valid: Tensor  # [T, M] bool: false where the transition must not be learned from
     advantages: Tensor  # [T, M]
     returns: Tensor  # [T, M]
@@ -39,11 +39,11 @@ class Segments(Replay):
 class BurnIn(Replay):
     """The steps before some segments of a minibatch. Replaying them gives those segments' start states."""
 
-    positions: Tensor  # [m]: which segments of the minibatch
+    positions: Tensor  # [m] indices of these segments in the minibatch
 
 
 def state_rows(horizon: int, segments_per_slot: int, burn_in: int = 0) -> dict[int, int]:
-    """Rows whose state is stored -> index in the store: the rows where segments or their burn-in begin."""
+    """Return row -> index of its stored state, for every row at which a segment or its burn-in begins."""
     starts = [k * horizon for k in range(segments_per_slot)]
     rows = {*starts, *(max(0, start - burn_in) for start in starts)}
     return {row: index for index, row in enumerate(sorted(rows))}

@@ -1,6 +1,6 @@
-"""Keeping weights near where they began: a pull towards their first values, and a hard limit on their size.
+"""Keep weights near their initial values: L2-to-init loss, and weight clipping.
 
-Weights travel as name -> tensor, as in `dict(module.named_parameters())`.
+Weights are passed as name -> tensor, as in `dict(module.named_parameters())`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 def l2_to_init_loss(
     params: Mapping[str, Tensor], init: Mapping[str, Tensor], scales: Mapping[str, float] | None = None
 ) -> Tensor:
-    """Sum of squared distances of params from init, each times its scale (1 where none is given)."""
+    """Return the sum of squared differences between `params` and `init`, each times its scale (default 1)."""
     _require_same_names(params, init)
     scales = scales or {}
     terms = [scales.get(name, 1.0) * (param - init[name]).square().sum() for name, param in params.items()]
@@ -26,10 +26,10 @@ def l2_to_init_loss(
 def weight_limits(
     init: Mapping[str, Tensor], weight_clip: float, scales: Mapping[str, float] | None = None
 ) -> dict[str, float]:
-    """Largest size of each weight: weight_clip x the largest first weight of its layer x its scale.
+    """Return the largest allowed |weight| by name: weight_clip * largest initial |weight| of the layer * scale.
 
-    A layer is what shares a name up to the last dot, so a bias that began at 0 has its weight matrix's limit.
-    A layer that is all 0 at first has no limit: it could never move.
+    Parameters with the same name up to the last dot are one layer, so a bias initialised to 0 has the limit of its
+    weight matrix. A layer initialised to 0 has no limit: with limit 0 it could not learn.
     """
     largest: dict[str, float] = defaultdict(float)
     for name, weight in init.items():
@@ -42,11 +42,11 @@ def weight_limits(
 
 @torch.no_grad()
 def clip_weights_(params: Mapping[str, Tensor], limits: Mapping[str, float]) -> None:
-    """Clamp each named weight to +-limit in place; weights without a limit stay."""
+    """Clamp each weight to +-limit in place; weights without a limit are unchanged."""
     for name, limit in limits.items():
         params[name].clamp_(-limit, limit)
 
 
 def _require_same_names(params: Mapping[str, Tensor], init: Mapping[str, Tensor]) -> None:
     if different := params.keys() ^ init.keys():
-        raise ValueError(f"weights and their first values differ in {sorted(different)}")
+        raise ValueError(f"`params` and `init` must have the same names; they differ in {sorted(different)}")

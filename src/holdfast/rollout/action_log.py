@@ -1,4 +1,4 @@
-"""What was done in the present episode of every environment, so that it can be lived again."""
+"""Log the actions of every environment's current episode, so that a resumed run can replay it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import numpy as np
 from holdfast.envs import ReplayPoint
 from holdfast.spec import BoxActions, DiscreteActions, WorldSpec
 
-MOST_BYTES = 2**28  # of one log; an episode that never ends would otherwise fill the memory
+MOST_BYTES = 2**28  # maximum size of a log; an endless episode would otherwise fill the RAM
 
 
 class ActionLog:
-    """Rows of actions of all slots, back to the beginning of the longest present episode.
+    """The actions of all slots, one row per step, since the start of the longest current episode.
 
-    An environment's first row in the log is where its episode began; rows before all of those are overwritten.
+    The log stores the row at which each environment's episode began. Rows before the earliest of these are overwritten.
     """
 
     def __init__(self, spec: WorldSpec, num_envs: int, most_bytes: int = MOST_BYTES):
@@ -36,7 +36,7 @@ class ActionLog:
             self._rows[self._end - len(actions) : self._end, env] = actions
 
     def add(self, actions: np.ndarray, episode: np.ndarray) -> None:
-        """One step of every slot: actions [slots, ...], and the episodes [slots] the answers belong to."""
+        """Add one step of every slot: actions [S, ...], and the episode numbers [S] after that step."""
         if self._end == len(self._rows):
             self._make_room()
         self._rows[self._end] = actions.reshape(self._rows[0].shape)
@@ -48,7 +48,7 @@ class ActionLog:
             self._episodes[changed] = episode[changed]
 
     def replay_point(self, seed: int, steps: int) -> ReplayPoint | None:
-        """How to replay the current episodes; None if one of them became too long to log."""
+        """Return a replay point for the current episodes; None if one of them is too long for the log."""
         if self._began.min() < 0:
             return None
         pieces = [self._rows[began : self._end, env] for env, began in enumerate(self._began.tolist())]
@@ -56,9 +56,9 @@ class ActionLog:
         return ReplayPoint(seed, steps, self._episodes.copy(), self._end - self._began, actions)
 
     def _make_room(self) -> None:
-        """Let go of what no present episode needs; a log of which more than half is needed doubles."""
+        """Drop rows that no current episode needs; if more than half are needed, double the capacity."""
         needed = self._end - max(0, int(self._began.min()))
-        if needed >= self._most_rows:  # nothing of the longest episodes can be kept whole: give them up
+        if needed >= self._most_rows:  # the longest episodes do not fit: mark them as not replayable
             self._began[self._began < self._end - self._most_rows // 2] = np.iinfo(np.int64).min // 2
             needed = self._end - int(self._began[self._began >= 0].min(initial=self._end))
         drop = self._end - needed
@@ -74,7 +74,7 @@ class ActionLog:
 
 
 def _smallest_dtype(spec: WorldSpec) -> np.dtype:
-    """Actions are small numbers; a log of them may be large."""
+    """Return the smallest dtype that holds every action, to keep the log small."""
     if isinstance(spec.actions, BoxActions):
         return np.dtype(spec.actions.dtype)
     sizes = (len(spec.actions.names),) if isinstance(spec.actions, DiscreteActions) else spec.actions.sizes

@@ -1,4 +1,4 @@
-"""The collector: steps worlds with a policy and writes what happened into experience."""
+"""The collector: step a world with a policy and write the transitions into the experience."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ class Collector:
         self.experience.write_inputs(0, first_inputs(obs, info))
 
     def resume(self, point: ReplayPoint, inputs: Mapping[str, Tensor]) -> None:
-        """Replay every environment to where it was; inputs [S, ...] are its last ones. The caller restores the memory."""
+        """Replay every environment to `point`; ReplayError if the result differs from the saved inputs [S, ...].
+
+        The caller restores the memory.
+        """
         obs, info = self.world.replay_to(point)
         seen = {keys.OBS: obs, **info}
         for key in (keys.OBS, keys.ACTION_MASK):
@@ -66,7 +69,7 @@ class Collector:
         self.experience.write_inputs(0, inputs)
 
     def replay_point(self) -> ReplayPoint | None:
-        """What it takes to replay every environment to where it is; None if they cannot be replayed."""
+        """Return the point to which a resumed run replays every environment; None if the world cannot be replayed."""
         return self.log.replay_point(self.world.seed, self.world.steps) if self.world.replays else None
 
     @torch.no_grad()
@@ -109,14 +112,14 @@ class Collector:
         return Rollout(episodes, world_s, inference_s, first_share, _memory_norm(state))
 
     def _drop_lost(self, t: int, lost: np.ndarray, state: State) -> State:
-        """Discard the episodes of slots (bool [S]) whose environment failed on the way to row t, and clear their state."""
+        """Drop the running episodes of the lost slots (bool [S]) before row t; return the state, 0 for these slots."""
         slots = torch.from_numpy(np.flatnonzero(lost)).to(self.experience.device)
         self.experience.drop_episode(t, slots)
         self.policy.reset_env_memory(slots)
         return tuple(leaf.index_fill(1, slots, 0.0) for leaf in state)
 
     def _value_truncated(self, t: int, truncated: np.ndarray, info: dict[str, np.ndarray], state: State) -> None:
-        """Store V(final observation) of truncated slots (bool [S]), with the state of the episode that was cut."""
+        """Store V(final observation) of slots truncated at row t (bool [S]), with the state before the reset."""
         if not truncated.any():
             return
         slots = torch.from_numpy(np.flatnonzero(truncated)).to(self.experience.device)
@@ -125,30 +128,30 @@ class Collector:
             if key in inputs:
                 inputs[key] = torch.from_numpy(info[final][truncated]).to(self.experience.device).unsqueeze(0)
         for key in (keys.DONES, keys.TRUNCATEDS):
-            inputs[key] = torch.zeros_like(inputs[key])  # a final observation opens no episode
+            inputs[key] = torch.zeros_like(inputs[key])  # the final observation still belongs to the truncated episode
         values = self.policy.predict_values(inputs, tuple(leaf[:, slots] for leaf in state))
         self.experience.write_final_values(t, values[0], slots)
 
 
 def first_inputs(obs: np.ndarray, info: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The result of `World.reset` under the names of spec.keys: every observation opens an episode."""
+    """Return the result of `World.reset` as policy inputs, keyed as in spec.keys. `dones` is true: episodes start."""
     nothing = np.zeros(len(obs), np.float32)
     return {keys.OBS: obs, keys.REWARDS: nothing, keys.DONES: nothing == 0, keys.TRUNCATEDS: nothing != 0, **info}
 
 
 def check_experience_spec(policy: Policy) -> None:
-    """Refuse a policy that wants to store inputs its world does not supply."""
+    """Raise HoldfastError if the policy asks to store inputs that its world does not supply."""
     mask = (keys.ACTION_MASK,) if policy.spec.mask_size else ()
     supplied = (keys.OBS, keys.REWARDS, keys.DONES, keys.TRUNCATEDS, *mask)
     if unknown := [key for key in policy.get_agent_experience_spec() if key not in supplied]:
-        only_masked = "" if mask else f" ({keys.ACTION_MASK}: only where the world masks actions)"
+        only_masked = "" if mask else f" ({keys.ACTION_MASK} is supplied only by worlds with action masks)"
         raise HoldfastError(
             f"{type(policy).__name__}.get_agent_experience_spec asks for {', '.join(map(repr, unknown))}, "
-            f"which {policy.spec.name} does not supply.\nIt supplies {', '.join(supplied)}{only_masked}."
+            f"which {policy.spec.name} does not supply.\nChoose from {', '.join(supplied)}{only_masked}."
         )
 
 
 def _memory_norm(state: State) -> float:
-    """Mean norm of a slot's state."""
+    """Return the norm of a slot's state, averaged over slots."""
     slots = [leaf.transpose(0, 1).flatten(1) for leaf in state]
     return float(torch.cat(slots, 1).norm(dim=1).mean()) if slots else 0.0

@@ -19,7 +19,7 @@ class Episode:
 
 
 class EpisodeTracker:
-    """Sums rewards and steps of every slot until its episode ends."""
+    """Sum the rewards and count the steps of every slot until its episode ends."""
 
     def __init__(self, num_slots: int, window: int = 100):
         self._return = np.zeros(num_slots, np.float64)
@@ -28,7 +28,7 @@ class EpisodeTracker:
         self.count = 0
 
     def step(self, rewards: np.ndarray, ended: np.ndarray, valid: np.ndarray) -> list[Episode]:
-        """Add one transition of every slot; junk transitions belong to no episode. Returns the episodes that ended."""
+        """Add one transition per slot, ignoring those that are not valid; return the episodes that ended."""
         self._return += np.where(valid, rewards, 0.0)
         self._length += valid
         if not ended.any():
@@ -43,11 +43,11 @@ class EpisodeTracker:
         return finished
 
     def forget_running(self) -> None:
-        """Episodes in progress were lost."""
+        """Reset the sums of all running episodes, because the worlds restarted."""
         self._return[:], self._length[:] = 0.0, 0
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything but `count`, for a checkpoint."""
+        """Return everything except `count` as tensors, for a checkpoint."""
         recent = list(self.recent)
         return {
             "running_return": torch.tensor(self._return),

@@ -1,4 +1,4 @@
-"""A run is a folder: its files, the lock that gives it one writer, and whether it can be resumed."""
+"""Run folders: their files, the lock that allows only one writer, and the check whether a run can be resumed."""
 
 from holdfast.runs.folder import TIMING, RunFolder, find_run, read_metrics
 from holdfast.runs.resumable import Resumable, find_resumable

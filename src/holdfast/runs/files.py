@@ -1,4 +1,4 @@
-"""Write files atomically, and read files and JSON within limits."""
+"""Write files atomically; read files and JSON with limits on type, size and depth."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import psutil
 
 from holdfast.errors import CheckpointError, HoldfastError, one_line
 
-MAX_JSON_DEPTH = 32  # levels of lists and mappings; Python's own parser gives up near 1000
+MAX_JSON_DEPTH = 32  # levels of lists and mappings; Python's JSON parser fails near 1000
 
 
 def write_durably(path: Path, data: bytes) -> None:
@@ -29,7 +29,7 @@ def write_durably(path: Path, data: bytes) -> None:
 
 
 def replace_durably(path: Path, data: bytes) -> None:
-    """Replace a file atomically: a reader, or a crash, finds the old content or the new, never a part."""
+    """Replace a file atomically: readers see the old or the new content, never a part, even after a crash."""
     partial = path.with_name(f".{path.name}.partial")
     try:
         write_durably(partial, data)
@@ -41,7 +41,7 @@ def replace_durably(path: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync a folder's entries to disk."""
+    """Sync a folder's list of entries to disk, so that new and renamed files survive a crash."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -52,7 +52,7 @@ def sync_folder(folder: Path) -> None:
 def read_whole(path: Path, size: int | None = None, max_bytes: int | None = None) -> bytes:
     """Return the content of a regular file; its type and size are checked before anything is read.
 
-    Links, pipes and devices are refused: they lead elsewhere or never end.
+    Links, pipes and devices are refused: a link may point outside the run, a pipe or device may never end.
     """
     try:
         refuse_unless_regular(path)
@@ -64,7 +64,7 @@ def read_whole(path: Path, size: int | None = None, max_bytes: int | None = None
         free = psutil.virtual_memory().available
         if size_found > free:
             needs = f"needs {size_found / 2**20:,.0f} MB of memory"
-            raise CheckpointError(f"{path}: {needs}, {free / 2**20:,.0f} MB are free")
+            raise CheckpointError(f"{path}: {needs}, only {free / 2**20:,.0f} MB are free")
         return path.read_bytes()
     except FileNotFoundError:
         raise CheckpointError(f"{path}: missing") from None
@@ -73,7 +73,7 @@ def read_whole(path: Path, size: int | None = None, max_bytes: int | None = None
 
 
 def refuse_unless_regular(path: Path) -> None:
-    """Raise CheckpointError for a link, pipe, device or folder: writing to it could change somebody else's file."""
+    """Raise CheckpointError for a link, pipe, device or folder: writing could change a file outside the run."""
     with suppress(FileNotFoundError):
         if not stat.S_ISREG(os.lstat(path).st_mode):
             raise CheckpointError(f"{path}: not a regular file")
@@ -81,7 +81,7 @@ def refuse_unless_regular(path: Path) -> None:
 
 @contextmanager
 def as_checkpoint_error(message: str) -> Iterator[None]:
-    """Turn any error raised while applying a checkpoint into a CheckpointError of one line."""
+    """Turn any error raised while applying a checkpoint into a one-line CheckpointError that begins with `message`."""
     try:
         yield
     except HoldfastError:
@@ -91,12 +91,12 @@ def as_checkpoint_error(message: str) -> Iterator[None]:
 
 
 def dump_json(value: Any) -> bytes:
-    """Deterministic, indented JSON."""
+    """Return a value as indented JSON with sorted keys."""
     return (json.dumps(value, allow_nan=False, indent=1, sort_keys=True) + "\n").encode()
 
 
 def parse_json(data: bytes, path: Path) -> Any:
-    """Parse JSON; CheckpointError if it is invalid, nested too deeply or holds NaN."""
+    """Parse JSON; CheckpointError if it is invalid, nested too deeply or contains NaN."""
     try:
         value = json.loads(data.decode("utf-8"))
     except RecursionError:
@@ -109,7 +109,7 @@ def parse_json(data: bytes, path: Path) -> Any:
 
 
 def find_non_json(value: Any, where: str = "", depth: int = 0) -> str | None:
-    """Describe the first thing that JSON cannot hold ("a.b is nan, ..."), or return None. Tuples pass, as lists."""
+    """Describe the first value that JSON cannot represent ("a.b is nan, ..."), or return None. Tuples are allowed."""
     if depth > MAX_JSON_DEPTH:
         return f"nested deeper than {MAX_JSON_DEPTH} levels"
     if isinstance(value, dict | list | tuple):
@@ -128,7 +128,7 @@ def find_non_json(value: Any, where: str = "", depth: int = 0) -> str | None:
 
 
 def write_error(path: Path, error: OSError, needed_bytes: int = 0) -> CheckpointError:
-    """The error to raise for a failed write; for a full disk it says how much space is needed and free."""
+    """Return the error to raise for a failed write; if the disk is full, with the space needed and free."""
     sizes = ""
     if needed_bytes and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         free = shutil.disk_usage(next(p for p in (path, *path.absolute().parents) if p.exists())).free
@@ -137,5 +137,5 @@ def write_error(path: Path, error: OSError, needed_bytes: int = 0) -> Checkpoint
 
 
 def reason_of(error: OSError) -> str:
-    """What the operating system says, such as "no space left on device"."""
+    """Return the operating system's error message in lower case, such as "no space left on device"."""
     return (error.strerror or str(error) or type(error).__name__).lower()

@@ -31,9 +31,9 @@ CHECKPOINTS = "checkpoints"
 
 
 class RunFolder:
-    """The folder of a run in progress. This object holds its lock, so it is the only writer.
+    """The folder of a run in progress. This object holds the folder's lock, so no other process writes to it.
 
-    saved: the update of the newest usable checkpoint, 0 for none.
+    saved: the update number of the newest usable checkpoint, 0 for none.
     """
 
     def __init__(self, path: Path, lock: RunLock, saved: int = 0):
@@ -47,12 +47,12 @@ class RunFolder:
 
     @classmethod
     def create(cls, settings: Settings) -> RunFolder:
-        """Create runs_dir/run and write its config.yaml; without run=NAME, a name is made up."""
+        """Create runs_dir/run and write config.yaml; without run=NAME, generate a name."""
         with _as_settings_error(settings), ExitStack() as on_error:
             path = _make_folder(settings)
             lock = RunLock.take(path)
             on_error.callback(lock.release)
-            if has_begun(path):  # another process was faster
+            if has_begun(path):  # another process created it first
                 raise SettingsError(
                     f"run={path.name}: {path} already holds a run.\nChoose another run=NAME, or delete that folder."
                 )
@@ -64,7 +64,7 @@ class RunFolder:
 
     @classmethod
     def reopen(cls, path: Path, settings: Settings, saved: int, metrics_bytes: int) -> RunFolder:
-        """Open a run to resume it after update `saved`; metrics of later updates are removed.
+        """Open a run to resume it after update `saved`; remove the metrics of later updates.
 
         metrics_bytes: the size of metrics.jsonl when the run was found.
         """
@@ -72,7 +72,7 @@ class RunFolder:
             lock = RunLock.take(path)
             on_error.callback(lock.release)
             if size_of_metrics(path) != metrics_bytes:
-                raise SettingsError(f"run={path.name}: another process has resumed it in the meantime. Try again.")
+                raise SettingsError(f"run={path.name}: another process has resumed it just now. Try again.")
             run = cls(path, lock, saved)
             run._cut_metrics(saved)
             run._write_config(settings)
@@ -81,7 +81,7 @@ class RunFolder:
         return run
 
     def log_metrics(self, row: Mapping[str, Any]) -> None:
-        """Append one line, whole or not at all. A line that could not be written is written before the next one."""
+        """Append one line to metrics.jsonl, whole or not at all. A line that fails is retried before the next line."""
         self._unwritten.append(_to_json(row))
         self._write_lines()
 
@@ -98,7 +98,7 @@ class RunFolder:
         self._unwritten.clear()
 
     def sync_metrics(self) -> None:
-        """Sync all lines to disk, so that no checkpoint is ahead of the metrics."""
+        """Sync metrics.jsonl to disk, so that no checkpoint is newer than the metrics."""
         self._write_lines()
         try:
             os.fsync(self._metrics.fileno())
@@ -106,8 +106,8 @@ class RunFolder:
             raise write_error(self.path / METRICS, error) from error
 
     def _cut_metrics(self, updates: int) -> None:
-        """Keep the lines of updates 1 to `updates`, which all must exist, and remove the rest."""
-        rows = read_metrics(self.path, updates)  # later lines may be damaged by a crash
+        """Keep the lines of updates 1 to `updates` and remove later ones; HoldfastError if one to keep is missing."""
+        rows = read_metrics(self.path, updates)  # a crash may have damaged later lines
         if len(rows) < updates or any(row.get("update") != number for number, row in enumerate(rows, start=1)):
             raise HoldfastError(
                 f"{self.path / METRICS}: some lines of updates 1 to {updates} are missing, so the run cannot be resumed.\n"
@@ -137,7 +137,7 @@ class RunFolder:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        """Close the run; one that failed before its first update is removed, so that its name is free again."""
+        """Close the run. If it failed before its first update, delete the folder, so that the name is free again."""
         with suppress(OSError):
             if kind is not None and not has_begun(self.path):
                 (self.path / METRICS).unlink(missing_ok=True)
@@ -148,7 +148,7 @@ class RunFolder:
 
 
 def runs_folder(settings: Settings) -> Path:
-    """The folder that holds all runs."""
+    """Return the folder that contains all run folders."""
     return Path(os.path.expanduser(settings.runs_dir))  # unlike Path.expanduser, it leaves an unknown ~user unchanged
 
 
@@ -169,19 +169,22 @@ def find_run(text: str, runs_dir: Path) -> Path:
 
 
 def has_begun(path: Path) -> bool:
-    """Whether this folder holds a run: metrics or checkpoints exist."""
+    """Return whether this folder contains a run that has metrics or checkpoints."""
     return size_of_metrics(path) > 0 or (path / CHECKPOINTS).exists()
 
 
 def size_of_metrics(path: Path) -> int:
-    """Bytes of metrics.jsonl, 0 if it does not exist."""
+    """Return the size of metrics.jsonl in bytes, 0 if it does not exist."""
     with suppress(FileNotFoundError):
         return (path / METRICS).stat().st_size
     return 0
 
 
 def read_metrics(path: str | Path, most: int | None = None) -> list[dict[str, Any]]:
-    """Read the rows, or the first `most`, of a run folder or a metrics.jsonl. A last line cut by a crash is left out."""
+    """Read the rows of a run's metrics.jsonl, at most `most`; a last line without a line end is left out.
+
+    path: the run folder or the file.
+    """
     file = Path(path) / METRICS if Path(path).is_dir() else Path(path)
     lines = read_whole(file).split(b"\n")[:-1][:most]
     rows = []
@@ -198,7 +201,7 @@ def read_metrics(path: str | Path, most: int | None = None) -> list[dict[str, An
 
 @contextmanager
 def _as_settings_error(settings: Settings) -> Iterator[None]:
-    """Turn a failure to write into an error about runs_dir."""
+    """Turn a write error into a SettingsError about runs_dir."""
     try:
         yield
     except OSError as error:
@@ -224,5 +227,5 @@ def _make_folder(settings: Settings) -> Path:
 
 
 def _to_json(row: Mapping[str, Any], indent: int | None = None) -> bytes:
-    """A line of JSON: NumPy and PyTorch numbers as numbers, NaN and infinities as null."""
+    """Return a row as JSON: NumPy and PyTorch scalars as numbers, NaN and infinities as null."""
     return pydantic_core.to_json(dict(row), indent=indent, inf_nan_mode="null", fallback=lambda x: x.item()) + b"\n"

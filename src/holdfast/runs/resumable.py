@@ -1,4 +1,4 @@
-"""Whether an existing run can be resumed with these settings, and which of them change."""
+"""Check whether an existing run can be resumed with these settings, and list the settings that changed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from holdfast.errors import SettingsError
 from holdfast.runs.folder import CONFIG, has_begun, runs_folder, size_of_metrics
 from holdfast.runs.lock import refuse_if_in_use
 
-# Settings that define a run: with other values it would be another run. A generator's state is bound to its device.
+# Settings that define a run and cannot change on resume. `device` is one: a random generator's state is bound to it.
 FIXED = re.compile(r"seed|device|env\.|policy\.|trainer\.(horizon|batch_size|l2_init|weight_clip)")
-# Settings that do not affect learning. All others may change too, and each change is reported.
+# Settings that do not affect learning. Settings in neither list may change too, and each change is reported.
 FREE = re.compile(
     r"run|resume|progress|tensorboard|wandb|audit|debug\."
     r"|trainer\.(num_workers|worker_|checkpoint_interval|keep\.|on_disk_error|skipped_updates|weight_metrics_interval)"
@@ -27,15 +27,15 @@ class Resumable:
     """An existing run that these settings can resume."""
 
     path: Path
-    changes: list[str]  # settings that affect learning and differ: "trainer.lr 0.002 -> 0.001"
-    metrics_bytes: int  # tells whether another process continued the run before we got its lock
+    changes: list[str]  # changed settings that affect learning: "trainer.lr 0.002 -> 0.001"
+    metrics_bytes: int  # size when the run was found: a change means that another process resumed it
 
 
 def find_resumable(settings: Settings) -> Resumable | None:
-    """Return the run of this name, None if there is none; SettingsError if it cannot be resumed. Writes nothing."""
+    """Return the existing run called settings.run, or None; SettingsError if it cannot be resumed. Writes nothing."""
     if not settings.run:
         if settings.resume == "must":
-            raise SettingsError("resume=must: which run? Add run=NAME.")
+            raise SettingsError("resume=must needs the name of the run to resume. Add run=NAME.")
         return None
     path = runs_folder(settings) / settings.run
     if path.exists() and not path.is_dir():
@@ -43,12 +43,12 @@ def find_resumable(settings: Settings) -> Resumable | None:
     refuse_if_in_use(path)
     if not has_begun(path):
         if settings.resume == "must":
-            raise SettingsError(f"resume=must: there is no run in {path}. Use resume=auto to start one.")
+            raise SettingsError(f"resume=must: there is no run in {path}. Use resume=auto to start a new run.")
         return None
     if settings.resume == "never":
         raise SettingsError(
-            f"run={path.name}: {path} already holds a run, and resume=never.\n"
-            "Choose another run=NAME, resume it with resume=auto, or delete that folder."
+            f"run={path.name}: {path} already holds a run, and resume=never is set.\n"
+            "Choose another run=NAME, use resume=auto to resume it, or delete that folder."
         )
     if not (path / CONFIG).is_file():
         raise SettingsError(
@@ -70,8 +70,8 @@ def list_changes(before: Settings, now: Settings) -> list[str]:
         was = " and ".join(f"{key}={old.get(key)}" for key in shown)
         now_is = " and ".join(f"{key}={new.get(key)}" for key in shown)
         raise SettingsError(
-            f"run={now.run}: it was started with {was}, not with {now_is}; this cannot change within a run.\n"
-            "Choose another run=NAME, or leave these settings out to resume it as it is."
+            f"run={now.run}: the run was started with {was}, not with {now_is}; this cannot change on resume.\n"
+            "Choose another run=NAME, or leave these settings out to resume the run unchanged."
         )
     return [f"{key} {old.get(key)} -> {new.get(key)}" for key in keys if not FREE.match(key)]
 

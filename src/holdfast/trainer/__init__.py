@@ -1,4 +1,4 @@
-"""The training loop and what surrounds it."""
+"""The training loop, and how a run is started, resumed, logged and saved."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 def train(settings: Settings) -> TrainResult:
-    """Train as the settings say; if run=NAME exists, resume it."""
+    """Train with these settings; if run=NAME exists, resume that run."""
     resumable = find_resumable(settings)
-    from holdfast.trainer import loop  # imports torch, which a run that cannot be resumed should not wait for
+    from holdfast.trainer import loop  # imports torch: slow, so errors about the run come first
 
     return loop.train(settings, resumable)

@@ -1,4 +1,4 @@
-"""Build a run's agent, with new weights or with those of another run."""
+"""Build a run's agent, with new weights or with the weights of another run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 def make_agent(settings: Settings, spec: WorldSpec) -> MettaAgent:
-    """Build an agent for this world, with the weights of policy.weights if set."""
+    """Build an agent for this world; if `policy.weights` is set, load its weights from that run or checkpoint."""
     if settings.policy.weights:
         return _with_weights_of(settings.policy.weights, settings, spec)
     agent = MettaAgent(settings.policy, spec)
@@ -30,31 +30,31 @@ def make_agent(settings: Settings, spec: WorldSpec) -> MettaAgent:
 
 
 def _with_weights_of(source: str, settings: Settings, spec: WorldSpec) -> MettaAgent:
-    """Build the agent with another run's weights; features and actions that are new in this world start untrained."""
+    """Build the agent with another run's weights; features and actions that only this world has start untrained."""
     checkpoint = _load_weights(source, runs_folder(settings))
     try:
-        with as_checkpoint_error(f"policy.weights={source}: the checkpoint does not hold an agent"):
+        with as_checkpoint_error(f"policy.weights={source}: the checkpoint does not contain an agent"):
             agent = MettaAgent(settings.policy, WorldSpec.from_json(checkpoint.facts["world"]))
             agent.take(checkpoint.facts["agent"], checkpoint.tensors["policy"])
     except SettingsError as error:
         raise SettingsError(f"policy.weights={source}: {error}") from error
     if new := agent.initialize_to_world(spec, learn=True):
-        logger.info("policy.weights: new in this world, to be learned: %s", ", ".join(new))
+        logger.info("policy.weights: features or actions that start untrained: %s", ", ".join(new))
     return agent
 
 
 def _load_weights(source: str, runs_dir: Path) -> Checkpoint:
-    """Load a checkpoint by its path, or the newest usable one of a run, by its path or its name below `runs_dir`."""
+    """Load the checkpoint at the path `source`, or the newest usable checkpoint of the run with that path or name."""
     for path in (Path(source).expanduser(), runs_dir / source):
         is_checkpoint = (path / "manifest.json").is_file()
         if found := first_usable([path] if is_checkpoint else newest_first(path / CHECKPOINTS), load_checkpoint):
             return found[1]
-    raise SettingsError(f"policy.weights={source}: no checkpoint there. Name a run, such as runs/first.")
+    raise SettingsError(f"policy.weights={source}: no checkpoint there. Give the folder of a run, such as runs/first.")
 
 
 @torch.no_grad()
 def _try_out(policy: Policy, agent: str) -> None:
-    """Let a user's policy act once on an empty observation; SettingsError if it does not fit its world."""
+    """Run a custom policy once on an all-zero observation; SettingsError if it raises an exception."""
     spec = policy.spec
     shapes = policy.get_agent_experience_spec()
     arrived = {key: torch.ones(2, *shape, dtype=getattr(torch, dtype)) for key, (shape, dtype) in shapes.items()}
@@ -67,5 +67,5 @@ def _try_out(policy: Policy, agent: str) -> None:
         world = f"observations {spec.obs.dtype} {[*spec.obs.shape]}, actions {type(spec.actions).__name__}"
         raise SettingsError(
             f"{agent} cannot act in {spec.name} ({world}):\n{type(error).__name__}: {one_line(error)}\n"
-            "Check that it fits these observations and that encode_observations returns input_size numbers."
+            "Check that the policy accepts these observations and that encode_observations returns [N, input_size]."
         ) from error

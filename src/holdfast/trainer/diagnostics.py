@@ -1,4 +1,4 @@
-"""Diagnostics: the tensors of one update (debug.shapes), and metrics of the weights."""
+"""Diagnostics: the tensor shapes of one update (debug.shapes), and metrics of the weight matrices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.trainer.learner import Update
 
 
 def describe_update(policy: Policy, experience: Experience, update: Update) -> Iterator[str]:
-    """Yield one line per tensor: experience, the first minibatch and the policy's memory."""
+    """Yield a line with shape, dtype and mean |x| per tensor of the experience, the first minibatch and the memory."""
     whole, sample = experience.whole(), update.sample
     tensors = {
         **{f"experience {key} [R, S]": x for key, x in whole.inputs.items()},
@@ -32,7 +32,7 @@ def describe_update(policy: Policy, experience: Experience, update: Update) -> I
 
 @torch.no_grad()
 def weight_metrics(policy: Policy) -> dict[str, float]:
-    """Norm, largest entry and effective rank of every weight matrix, under the name both families share.
+    """Return the norm, largest entry and effective rank of every weight matrix, keyed by `shared_name`.
 
     The effective rank is the number of singular values that make up 99% of their sum. If it falls while returns stay
     flat, the network has stopped using its width.

@@ -1,4 +1,4 @@
-"""Audit a policy before it is trained: a quick look for state bugs."""
+"""Audit a policy for state bugs before training it, with the quick checks only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 def audit_first(settings: Settings) -> None:
-    """Audit the policy if the settings ask for it; SettingsError if it fails, or a warning with audit=warn."""
+    """Audit the policy unless settings.audit skips it; if a check fails, raise SettingsError (audit=warn: warn)."""
     agent = settings.policy.agent_word
     ours = not isinstance(settings.policy, OwnPolicySettings) and not agent.endswith(".yaml")
     if settings.audit == "off" or (settings.audit == "auto" and ours):
@@ -26,12 +26,12 @@ def audit_first(settings: Settings) -> None:
         if settings.audit == "warn":
             logger.warning(message)
             return
-        raise SettingsError(f"{message}\nTo train it without an audit, use audit=off.") from error
+        raise SettingsError(f"{message}\nTo train this policy without an audit, use audit=off.") from error
     if report.sound:
         counts = report.counts()
         not_run = f", {counts['not run']} could not run" if counts["not run"] else ""
         passed = f"{counts['pass']} quick checks passed{not_run} in {report.seconds:.0f} s"
-        logger.info("audit: %s: %s; `holdfast audit` runs all of them", agent, passed)
+        logger.info("audit: %s: %s; `holdfast audit` runs all checks", agent, passed)
     elif settings.audit == "warn":
         logger.warning("audit: %s", describe_failures(report))
     else:

@@ -1,4 +1,4 @@
-"""The learner: one rollout -> new weights, by proximal policy optimisation over whole segments."""
+"""The learner: update the weights from one rollout, with PPO over whole segments."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from holdfast.spec import keys
 
 @dataclass(frozen=True)
 class Parity:
-    """Replay of a batch's first minibatch, before any update, against what acting stored. Zero up to rounding."""
+    """How far a replay of the first minibatch, before any gradient step, differs from acting: 0 up to rounding."""
 
     log_ratio: Tensor  # [T, M] |new - old|, 0 where not valid
     max_log_ratio: float
     max_value: float
-    first: Tensor  # [T, M]
+    first: Tensor  # [T, M] bool: observations that open an episode
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Update:
     metrics: dict[str, float]  # means over the batch's minibatches
     parity: Parity
     sample: Segments  # the first minibatch, for debug.shapes
-    without_gradient: tuple[str, ...]  # parameters that have had no gradient since this learner was made
+    without_gradient: tuple[str, ...]  # names of parameters that have had no gradient since this process started
 
 
 class Learner:
@@ -62,7 +62,7 @@ class Learner:
         generator: torch.Generator,
         on_skipped: Callable[[float, dict[str, Tensor]], None] | None = None,
     ):
-        """on_skipped(loss, minibatch) is called for every gradient step that is skipped."""
+        """Prepare the optimizer. `on_skipped(loss, minibatch)` is called for every gradient step that is skipped."""
         self.policy, self.settings, self.plan, self.generator = policy, settings, plan, generator
         self._on_skipped = on_skipped
         self._skipped_in_a_row = 0
@@ -77,7 +77,7 @@ class Learner:
         self._without_gradient = set(self.params)
 
     def _begin_from(self, first_values: dict[str, Tensor]) -> None:
-        """Set the weights that L2-to-init pulls towards and weight clipping is relative to."""
+        """Set the initial weights: the target of L2-to-init and the scale of weight clipping."""
         s = self.settings
         self.first_values = first_values
         clip_scales = {name: clip for name, (clip, _) in self.policy.weight_scales().items()}
@@ -88,14 +88,14 @@ class Learner:
     ) -> None:
         """Restore the optimizer and the initial weights. The caller restores the policy's weights."""
         if first_values.keys() != self.first_values.keys():
-            raise CheckpointError("first: the initial weights belong to another policy")
+            raise CheckpointError("first.safetensors: the initial weights have other parameter names than this policy")
         restore_optimizer(self.optimizer, optimizer, facts)
         for group in self.optimizer.param_groups:
             group["eps"] = self.settings.adam_eps  # may have been changed on resume
         self._begin_from({name: x.to(self.params[name]) for name, x in first_values.items()})
 
     def update(self, experience: Experience, progress: float) -> Update:
-        """Learn from one complete rollout; progress (0 to 1) of the run drives the schedules."""
+        """Update the weights from one complete rollout; `progress` is the finished part of the run, 0 to 1."""
         s = self.settings
         lr = scheduled(s.lr, s.schedule.lr, progress)
         clip = scheduled(s.clip, s.schedule.clip, progress)
@@ -160,7 +160,7 @@ class Learner:
         return Update(metrics, parity, sample, tuple(sorted(self._without_gradient)))
 
     def _compute_advantages(self, experience: Experience, ratio: Tensor) -> None:
-        """Write advantages and returns into the experience; ratio [R, S] = new / old probability, for V-trace."""
+        """Store advantages and returns in the experience. ratio [R, S]: new / old action probability, for V-trace."""
         s, outcomes = self.settings, experience.outcomes()
         if s.reward_scale != 1.0:
             outcomes["rewards"] = outcomes["rewards"] * s.reward_scale
@@ -184,7 +184,7 @@ class Learner:
         yield from prioritized_minibatches(priorities, per_minibatch, s.prioritized.alpha, beta, self.generator)
 
     def _start_state(self, experience: Experience, ids: Tensor, stored: State) -> State:
-        """The state each segment is replayed from."""
+        """Return the state to replay each segment from: zeros, the stored state, or the state after burn-in."""
         if self.settings.start_states == "zeros":
             return tuple(torch.zeros_like(leaf) for leaf in stored)
         if not self.settings.burn_in:
@@ -200,7 +200,7 @@ class Learner:
         return start
 
     def _refresh_start_states(self, experience: Experience) -> None:
-        """Replay the rollout with the current weights and store the states at segment starts."""
+        """Replay the rollout with the current weights and store the new state at the start of each segment."""
         whole, T = experience.whole(), experience.horizon
         state = whole.start_state
         for k in range(1, experience.segments_per_slot):
@@ -211,17 +211,18 @@ class Learner:
 
     @torch.no_grad()
     def _replay(self, inputs: Mapping[str, Tensor], state: State, actions: Tensor) -> State:
-        """The state after these steps [T, M, ...]."""
+        """Return the state after replaying these inputs and actions, [T, M, ...] each."""
         final = self.policy.score(inputs, state, actions).state
         if len(final) != len(state):
             raise HoldfastError(
-                f"{type(self.policy).__name__}.forward returns no state after a sequence, which trainer.burn_in and "
-                "trainer.start_states=refreshed need: end it with self._store_lstm_state(h, c, env_id)."
+                f"{type(self.policy).__name__}.forward stores no state after a sequence, but trainer.burn_in and "
+                "trainer.start_states=refreshed need that state.\n"
+                "At the end of forward, call self._store_lstm_state(h, c, env_id)."
             )
         return final
 
     def _skip(self, loss: float, batch: Segments, start: State) -> None:
-        """Report a skipped step; too many in a row end the run."""
+        """Report a skipped gradient step; raise HoldfastError after more than `skipped_updates` in a row."""
         self._skipped_in_a_row += 1
         if self._on_skipped is not None:
             tensors = {**batch.inputs, **{f"start_state_{i}": leaf for i, leaf in enumerate(start)}}
@@ -234,7 +235,7 @@ class Learner:
             )
 
     def _step(self, loss: Tensor) -> dict[str, float] | None:
-        """Backward, gradient clipping and one Adam step -> gradient norms; None, and no step, if they are not finite."""
+        """Run backward, clip the gradient and step Adam; return gradient norms, or None (no step) if not finite."""
         for param in self.params.values():
             param.grad = None
         loss.backward()

@@ -43,7 +43,7 @@ class TrainResult:
 
 
 def train(settings: Settings, resumable: Resumable | None) -> TrainResult:
-    """Train as the settings say, or resume a run. All checks come before the first worker or file is created."""
+    """Train a new run or resume one. All checks come before the first worker or file is created."""
     spec = settings.env.describe()
     plan = plan_batches(settings.trainer, settings.env.num_envs * spec.agents_per_env)
     check_sinks(settings)
@@ -69,7 +69,7 @@ def train(settings: Settings, resumable: Resumable | None) -> TrainResult:
         raise
     except HoldfastError:
         if run is not None and run.saved:
-            logger.warning("Ended by an error%s", _describe_saved(settings, run))
+            logger.warning("The run failed%s", _describe_saved(settings, run))
         raise
     return TrainResult(run.path, summary)
 
@@ -77,7 +77,7 @@ def train(settings: Settings, resumable: Resumable | None) -> TrainResult:
 def _train(
     settings: Settings, plan: BatchPlan, start: Start, world: World, run: RunFolder, signals: StopSignals
 ) -> dict[str, Any]:
-    """The training loop; returns the run's summary."""
+    """Run the training loop and return the run's summary."""
     trainer, agent, learner, policy = settings.trainer, start.agent, start.learner, start.agent.policy
     experience = make_experience(settings, policy, plan, world.num_slots)
     collector = Collector(world, policy, experience, trainer.reset_memory_each_rollout)
@@ -128,7 +128,7 @@ def _train(
 
 
 def make_experience(settings: Settings, policy: Policy, plan: BatchPlan, num_slots: int) -> Experience:
-    """Allocate the experience of one rollout."""
+    """Allocate the experience buffer for one rollout."""
     actions = policy.spec.actions
     return Experience(
         {**policy.get_agent_experience_spec(), keys.ACTIONS: (actions.shape, actions.dtype)},

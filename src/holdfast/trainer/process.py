@@ -21,40 +21,40 @@ ALL_THREADS = torch.get_num_threads()  # torch's default, read before any run ch
 
 
 def prepare_process(settings: Settings) -> None:
-    """Check the device and seed all global generators."""
+    """Check the device, seed the global random generators, and set the memory allocator and the number of threads."""
     try:
         torch.empty(0, device=settings.device)
         torch.Generator(settings.device)
     except (RuntimeError, AssertionError) as error:
         reason = first_line(error)
         if reason.startswith("Expected one of"):
-            reason = "torch knows no such device"  # torch lists all kinds that exist anywhere
+            reason = "torch has no device of this name"  # torch lists all kinds that exist anywhere
         available = ", ".join(["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))])
         raise SettingsError(
-            f"device={settings.device} is not available: {reason.rstrip('.')}.\nAvailable here: {available}."
+            f"device={settings.device} is not available: {reason.rstrip('.')}.\nAvailable on this machine: {available}."
         ) from None
     keep_freed_memory()
     # Orthogonal initialisation rounds differently with more threads: one thread gives the same weights everywhere.
     torch.set_num_threads(1)
     torch.manual_seed(settings.seed)
-    # for a user's world or policy that draws from them
+    # for custom worlds and policies that use these generators
     random.seed(settings.seed)
     np.random.seed(settings.seed)
 
 
 def choose_num_threads(policy: Policy, plan: BatchPlan) -> int:
-    """One thread for small networks, torch's default for large ones.
+    """Return 1 for small networks, torch's default number of threads for large ones.
 
-    Threads synchronise after every operation, so one that waits for a busy core delays all: on a loaded two-core machine
-    the quick start ran at 630 steps/s with two threads and at 3,200 with one. The choice depends on sizes alone, because
-    the number of threads changes rounding.
+    Threads synchronise after every operation, so a thread that waits for a busy core delays all: on a loaded two-core
+    machine the quick start ran at 630 steps/s with two threads and at 3,200 with one. The choice depends only on sizes,
+    because the number of threads changes rounding.
     """
     operations = 6 * plan.minibatch_size * sum(p.numel() for p in policy.parameters())  # forward and backward
     return 1 if operations < SMALL_WORK else ALL_THREADS
 
 
 def keep_freed_memory() -> bool:
-    """Let this process reuse freed memory instead of returning it to the kernel. Returns whether glibc agreed.
+    """Let this process reuse freed memory instead of returning it to the kernel. Return whether glibc accepted this.
 
     A call over a segment needs tens of megabytes of workspace. By default glibc returns blocks of that size when they
     are freed, and the kernel maps and clears them again, page by page, at the next call: 8,000 page faults and 20 of

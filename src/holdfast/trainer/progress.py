@@ -1,4 +1,4 @@
-"""The progress view of a run: bars in a terminal, plain lines elsewhere. A problem with the output never stops a run."""
+"""The progress view of a run: bars in a terminal, plain lines elsewhere. An output error never stops a run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TABLE = (  # rows of (label, metric, format); columns: episodes and memory; loss
 
 
 def make_progress_view(kind: str, title: str, total_steps: int, stream: TextIO | None = None) -> Lines:
-    """A view on `stream`, by default standard output. kind: bars, lines, off, or auto (bars in a terminal)."""
+    """Return a view that writes to `stream` (default: stdout). kind: bars, lines, off, or auto (bars in a terminal)."""
     stream = stream or sys.stdout
     if kind == "off" or stream is None:  # Python has no stdout if it was closed before the start
         return Lines(title, total_steps, Console(quiet=True))
@@ -47,9 +47,9 @@ def make_progress_view(kind: str, title: str, total_steps: int, stream: TextIO |
 
 
 class Lines:
-    """`with make_progress_view(...) as view:`, then `view.update(metrics)` after every update.
+    """Print a plain line, without control codes, from time to time and always for the first and the last update.
 
-    Prints a plain line from time to time, always for the first and the last update. No control codes.
+    Use `with make_progress_view(...) as view:` and call `view.update(metrics)` after every update.
     """
 
     def __init__(self, title: str, total_steps: int, console: Console):
@@ -62,7 +62,7 @@ class Lines:
         self._shown, self._shown_at, self._shown_steps = self.metrics, -math.inf, 0.0
 
     def update(self, metrics: Mapping[str, Any]) -> None:
-        """Show the metrics if it is time to; this may be called many times a second."""
+        """Store the metrics, and print them if the last output is old enough. May be called many times a second."""
         self.metrics = {key: float(value) for key, value in metrics.items() if isinstance(value, SupportsFloat)}
         parity = [self.metrics[key] for key in PARITY if key in self.metrics]
         if parity:
@@ -98,13 +98,13 @@ class Lines:
         self.console.out(steps, f"{self._text('sps', ',.0f')} steps/s", episodes, policy, time, sep="  ")
 
     def _text(self, key: str, spec: str) -> str:
-        """A metric in this format, or "-" if it is not known, in at most 9 characters."""
+        """Format a metric in at most 9 characters; "-" if the metric is missing."""
         value = self.metrics.get(key)
         text = "-" if value is None else format(value, spec)
         return text if len(text) <= 8 else f"{value:.3g}"
 
     def _times(self) -> tuple[str, str]:
-        """Time since the run began, and time left at the present speed."""
+        """Return the time since the run began and the time left at the current speed, as text."""
         left, rate = self.task.time_remaining, self.metrics.get("sps")
         if left is None and rate:  # rich needs two updates
             left = (self.task.remaining or 0) / rate
@@ -112,7 +112,7 @@ class Lines:
 
 
 class Bars(Lines):
-    """A panel redrawn in place. Without a terminal, only its last state is printed."""
+    """Show a panel that is redrawn in place. Without a terminal, print only the final panel."""
 
     def __enter__(self) -> Self:
         # Live also redirects stdout and stderr, so that log messages appear above the panel.
@@ -159,7 +159,7 @@ class Bars(Lines):
 
 
 class _SafeStream:
-    """A stream whose reader may leave: after a closed pipe, a lost terminal or a full disk it discards its output."""
+    """Wrap a stream: after a write error (closed pipe, lost terminal, full disk), discard all further output."""
 
     def __init__(self, stream: TextIO):
         self._stream = stream
@@ -183,12 +183,12 @@ class _SafeStream:
 
 
 def duration(seconds: float | None) -> str:
-    """Such as 0:01:05; "-" if it is not known."""
+    """Format a duration, such as 0:01:05; "-" for None or a non-finite number."""
     return "-" if seconds is None or not math.isfinite(seconds) else str(timedelta(seconds=int(seconds)))
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """Draw the values with at most `width` characters, evenly picked."""
+    """Draw the values as a line of block characters; if there are more than `width`, pick evenly."""
     count = min(max(width, 0), len(values))
     picked = [values[i * (len(values) - 1) // max(count - 1, 1)] for i in range(count)]
     low, high = min(picked, default=0.0), max(picked, default=0.0)

@@ -32,37 +32,37 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Start:
-    """What a run starts with. `saved` is None for a new run."""
+    """The agent, the learner and the saved state that a run starts with. `saved` is None for a new run."""
 
     agent: MettaAgent
     learner: Learner
     skipped: list[SkippedStep]  # filled by the learner
     saved: Snapshot | None = None
-    other_versions: str = ""  # "torch 2.12 (now 2.13)" where results may differ from those of the saved run
+    other_versions: str = ""  # "torch 2.12 (now 2.13)" if they differ from the checkpoint, so that results may differ
 
 
 def start_or_resume(resumable: Resumable | None, settings: Settings, spec: WorldSpec, plan: BatchPlan) -> Start:
-    """Build agent and learner, from the newest checkpoint that fits if there is one. Writes nothing."""
+    """Build agent and learner, restored from the newest usable checkpoint if the run is resumed. Writes nothing."""
     if resumable is None:
         return _start(make_agent(settings, spec), settings, plan)
     name = resumable.path.name
     for change in resumable.changes:
-        logger.info("run=%s: changed from here on: %s", name, change)
+        logger.info("run=%s: setting changed on resume: %s", name, change)
     checkpoints = reversed(saved_updates(resumable.path / CHECKPOINTS))
     try:
         found = first_usable(checkpoints, lambda path: _start_from(path, settings, spec, plan))
     except CheckpointError as error:
         raise CheckpointError(
-            f"{error}\nrun={name} cannot be resumed. To start over, choose another run=NAME or delete its folder."
+            f"{error}\nrun={name} cannot be resumed. To start over, choose another run=NAME or delete the run's folder."
         ) from error
     if found:
         return found[1]
-    logger.warning("run=%s: it ended before its first checkpoint, so it starts again from the beginning.", name)
+    logger.warning("run=%s: the run ended before its first checkpoint, so training starts from the beginning.", name)
     return _start(make_agent(settings, spec), settings, plan)
 
 
 def _start_from(path: Path, settings: Settings, spec: WorldSpec, plan: BatchPlan) -> Start:
-    """Restore agent and learner from a checkpoint; CheckpointError if it is damaged or of another run."""
+    """Restore agent and learner from a checkpoint; CheckpointError if it is damaged or does not match the settings."""
     checkpoint = load_checkpoint(path)
     try:
         saved = Snapshot.from_checkpoint(checkpoint)
@@ -88,7 +88,7 @@ def _start(agent: MettaAgent, settings: Settings, plan: BatchPlan) -> Start:
 
 
 def begin(start: Start, settings: Settings, updates: int, collector: Collector) -> Progress:
-    """Start the worlds, or restore them and everything else, and return the progress so far of all `updates`."""
+    """Start the worlds of a new run, or restore a saved run. Return the progress so far, out of `updates` updates."""
     if start.saved is None:
         collector.start(settings.seed)
         problem = why_not_replayable(settings.env, settings.trainer.num_workers > 0, settings.trainer.worker_timeout)
@@ -105,11 +105,11 @@ def begin(start: Start, settings: Settings, updates: int, collector: Collector) 
         logger.info("run=%s: already finished at %s; raise trainer.total_timesteps to continue.", name, steps)
         return progress
     if start.other_versions:
-        logger.warning(
-            "run=%s: saved with %s: results may now differ in their last digits.", name, start.other_versions
-        )
+        logger.warning("run=%s: saved with %s, so results may differ in the last digits.", name, start.other_versions)
     if lost:
-        logger.warning("%s.\nrun=%s: resuming after %s with new episodes, so not exactly.", lost, name, steps)
+        logger.warning(
+            "%s.\nrun=%s: resuming after %s with new episodes, so the resume is not exact.", lost, name, steps
+        )
     else:
         logger.info("run=%s: resuming after %s.", name, steps)
     exact = progress.exact and not lost and not start.other_versions
@@ -117,7 +117,7 @@ def begin(start: Start, settings: Settings, updates: int, collector: Collector) 
 
 
 def _other_versions(manifest: Mapping[str, Any]) -> str:
-    """Versions and threads that differ from those the checkpoint was saved with, because they change rounding."""
+    """List a torch version or number of threads that differs from the checkpoint's: both change rounding."""
     saved = {"torch": manifest["versions"].get("torch"), "threads": manifest["threads"]}
     now = {"torch": torch.__version__, "threads": torch.get_num_threads()}
     return ", ".join(f"{name} {saved[name]} (now {now[name]})" for name in saved if saved[name] != now[name])

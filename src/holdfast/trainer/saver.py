@@ -1,4 +1,4 @@
-"""Save checkpoints and metrics of a run, cope with a full disk, and decide which checkpoints to keep."""
+"""Save a run's checkpoints and metrics, handle write errors, and delete old checkpoints."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from holdfast.trainer.snapshot import Snapshot
 SKIPPED, REFUSED = "skipped", "refused"
 
 logger = logging.getLogger(__name__)
-SkippedStep = tuple[float, dict[str, Tensor]]  # loss and minibatch of a gradient step that was not finite
+SkippedStep = tuple[float, dict[str, Tensor]]  # loss and minibatch of a skipped gradient step
 
 
 class Saver:
     """Writes snapshots into the run folder. `pending` is the newest snapshot that is not on disk yet.
 
-    Checkpoints newer than the one the run was resumed from could not be used. They are moved out of the way, not
-    deleted: another version of Holdfast, or a repaired disk, may be able to read them.
+    Checkpoints newer than the one the run was resumed from were unusable. They are moved to refused/, not deleted:
+    another version of Holdfast, or a repaired disk, may be able to read them.
     """
 
     def __init__(self, run: RunFolder, settings: Settings, signals: StopSignals):
         self.run, self.settings = run, settings
         self._signals = signals
-        remove_leftovers(run.checkpoints)  # here too, because a finished run writes no checkpoint
+        remove_leftovers(run.checkpoints)  # save_checkpoint does too, but a finished run writes no checkpoint
         found = saved_updates(run.checkpoints)
         self._returns = {path.name: _saved_return(path) for path in found if int(path.name) <= run.saved}
         self._refused = [path for path in found if int(path.name) > run.saved]
@@ -62,14 +62,14 @@ class Saver:
                 logger.error("NOT SAVED: %s", problem)
 
     def log(self, metrics: Mapping[str, Any]) -> None:
-        """Write a line of metrics; if that fails, it is kept and written before the next one."""
+        """Write a line of metrics; a line that cannot be written is kept in memory and written before the next line."""
         try:
             self.run.log_metrics(metrics)
         except HoldfastError as error:
             self._handle_disk_error(error)
 
     def write(self, last: bool = False) -> None:
-        """Write the pending snapshot. A failure to write the last one ends the run with that error."""
+        """Write the pending snapshot as a checkpoint. With `last`, raise a write error instead of only reporting it."""
         if self.pending is None:
             return
         try:
@@ -91,7 +91,7 @@ class Saver:
                 where = f"its minibatch is in {file}"
             except OSError as error:
                 where = f"its minibatch could not be written ({reason_of(error)})"
-            step = f"update {update}: skipped a gradient step that is not finite (loss {loss:.4g})"
+            step = f"update {update}: skipped a gradient step with a non-finite gradient (loss {loss:.4g})"
             logger.warning("%s; %s.", step, where)
         skipped.clear()
 
@@ -105,7 +105,7 @@ class Saver:
         self.run.sync_metrics()
         while self._refused:
             moved = move_checkpoint(self._refused[-1], self.run.path / REFUSED)
-            logger.warning("%s: moved to %s", self._refused.pop(), moved)
+            logger.warning("%s: moved to %s, because this checkpoint is unusable", self._refused.pop(), moved)
         facts, update = asdict(snapshot.state), snapshot.state.update
         path = save_checkpoint(self.run.checkpoints, f"{update:08d}", snapshot.tensors, facts)
         self.pending, self.run.saved = None, update
@@ -114,17 +114,17 @@ class Saver:
             try:
                 remove_checkpoint(self.run.checkpoints / name)
             except CheckpointError as error:
-                logger.warning("%s; it only takes up space", error)
+                logger.warning("%s; the run does not need this old checkpoint, so you can delete it", error)
             del self._returns[name]
 
 
 def saved_updates(folder: Path) -> list[Path]:
-    """The checkpoints a run wrote, oldest first. Copies under other names belong to the user."""
+    """List the checkpoints that a run wrote, oldest first. Folders whose name is not a number are left out."""
     return [path for path in list_checkpoints(folder) if path.name.isdigit()]
 
 
 def superfluous(returns: dict[str, float | None], keep: Keep) -> list[str]:
-    """Names of checkpoints to delete, oldest first, given the mean return of each (None before the first episode ended)."""
+    """Return the names of checkpoints to delete, oldest first. returns: mean return by name, None if unknown."""
     names = sorted(returns)
     stay = set(names[-keep.last :])
     known = {name: value for name, value in returns.items() if value is not None}

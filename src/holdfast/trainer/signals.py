@@ -1,4 +1,4 @@
-"""Stop a run on SIGTERM or Ctrl-C, but never inside a write; a second signal ends the process at once."""
+"""Stop a run on SIGTERM or Ctrl-C, but never during a write; a second signal ends the process at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Stopped(KeyboardInterrupt):
 
 
 class StopSignals:
-    """Inside `listening`, a signal raises Stopped at once; inside `held`, at the end of the block."""
+    """Raise Stopped for a signal: inside `listening()` at once, inside `held()` at the end of the block."""
 
     def __init__(self) -> None:
         self._held = 0
@@ -51,7 +51,7 @@ class StopSignals:
         self.raise_if_asked()
 
     def raise_if_asked(self) -> None:
-        """Raise Stopped for a signal that arrived inside a `held` block which an error ended."""
+        """Raise Stopped if a signal arrived inside a `held()` block and has not been raised yet."""
         if self._asked is not None and not self._held:
             number, self._asked = self._asked, None
             raise Stopped(number)

@@ -1,4 +1,4 @@
-"""Log metrics to TensorBoard and Weights & Biases. metrics.jsonl holds the same values."""
+"""Sinks for metrics: TensorBoard and Weights & Biases. metrics.jsonl contains the same values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SECTION_OF = {key: section for section, keys in SECTIONS.items() for key in key
 
 
 def check_sinks(settings: Settings) -> None:
-    """Raise SettingsError if the package for a sink is not installed. Writes nothing."""
+    """Raise SettingsError if the package for an enabled sink is not installed. Writes nothing."""
     if settings.tensorboard == "on":
         _import("torch.utils.tensorboard", "SummaryWriter", "tensorboard", "on")
     if settings.wandb != "off":
@@ -33,7 +33,7 @@ def check_sinks(settings: Settings) -> None:
 
 
 def make_sinks(settings: Settings, run: Path, done_steps: int = 0) -> list[TensorBoard | WandB]:
-    """Open the sinks that the settings ask for. done_steps: agent steps before a resume."""
+    """Open the sinks that the settings enable. done_steps: agent steps before a resume, 0 for a new run."""
     tensorboard = [TensorBoard(run, done_steps)] if settings.tensorboard == "on" else []
     return [*tensorboard, *([WandB(settings, run)] if settings.wandb != "off" else [])]
 
@@ -81,18 +81,20 @@ class WandB:
 
 
 def _wandb_id(run: Path) -> str:
-    """The run's id, kept in its folder so that a resumed run continues its charts."""
+    """Return the W&B run id, stored in the run folder so that a resumed run continues the same charts."""
     file = run / "wandb-id"
     if not os.path.lexists(file):
         file.write_text(f"{uuid4().hex[:12]}\n")
     found = read_whole(file, max_bytes=100).strip()
     if not re.fullmatch(rb"[A-Za-z0-9_-]{1,64}", found):
-        raise HoldfastError(f"{file}: not a Weights & Biases run id; delete the file to start a new run there.")
+        raise HoldfastError(
+            f"{file}: not a Weights & Biases run id; delete the file to start a new Weights & Biases run."
+        )
     return found.decode()
 
 
 def _figures(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Metrics that are numbers, as section/key: both tools draw one group of charts per section."""
+    """Return the numeric metrics, keyed by section/name: both tools draw one group of charts per section."""
     return {
         f"{_SECTION_OF.get(key, 'other')}/{key}": float(value)
         for key, value in metrics.items()
@@ -106,5 +108,5 @@ def _import(module: str, name: str, extra: str, value: str) -> Any:
     except (ImportError, AttributeError) as error:  # a folder ./wandb imports as a module without `init`
         raise SettingsError(
             f"{extra}={value} needs a package that is not installed ({one_line(error, 120)}).\n"
-            f'pip install "holdfast[{extra}]"'
+            f'Install it with: pip install "holdfast[{extra}]"'
         ) from error

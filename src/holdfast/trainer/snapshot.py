@@ -1,4 +1,4 @@
-"""Copy everything that makes up a run between two updates, and restore a run from such a copy, bit for bit."""
+"""Snapshots: copy the full state of a run between two updates, and restore a run from the copy, bit for bit."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from holdfast.trainer.learner import Learner
 from holdfast.trainer.state import GlobalRandomState, Progress, RunState
 
 GROUPS = {"policy", "optimizer", "memory", "rng", "arrived", "episodes"}
-OPTIONAL_GROUPS = {"world", "first"}  # for worlds that can be replayed; for l2_init and weight_clip
+OPTIONAL_GROUPS = {"world", "first"}  # replayable worlds; initial weights, for l2_init and weight_clip
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A run after `state.update` updates. Training does not change it."""
+    """A copy of the run after `state.update` updates. Further training does not change the copy."""
 
     state: RunState
     tensors: dict[str, dict[str, Tensor]]
@@ -35,12 +35,12 @@ class Snapshot:
     def from_checkpoint(cls, checkpoint: Checkpoint) -> Snapshot:
         tensors = checkpoint.tensors
         if odd := sorted((tensors.keys() ^ GROUPS) - OPTIONAL_GROUPS):
-            raise CheckpointError(f"{odd[0]}.safetensors is {'not expected' if odd[0] in tensors else 'missing'}")
+            raise CheckpointError(f"{odd[0]}.safetensors is {'unexpected' if odd[0] in tensors else 'missing'}")
         return cls(RunState.from_json(checkpoint.facts), tensors)
 
 
 def take_snapshot(progress: Progress, agent: MettaAgent, learner: Learner, collector: Collector) -> Snapshot:
-    """Copy the run. Call it between two updates, when the rollout is complete and learned from."""
+    """Copy the state of the run. Call this between two updates: after learning, before the next rollout."""
     policy, experience = agent.policy, collector.experience
     generator = policy.sampling.generator
     assert generator is not None
@@ -75,19 +75,21 @@ def take_snapshot(progress: Progress, agent: MettaAgent, learner: Learner, colle
 
 
 def restore_snapshot(snapshot: Snapshot, agent: MettaAgent, learner: Learner, collector: Collector) -> str | None:
-    """Restore everything except weights and optimizer, which `agent` and `learner` were built with.
+    """Restore everything except weights and optimizer, which `agent` and `learner` already have.
 
-    Return None if it is exact. If the worlds cannot be replayed, start new episodes with empty memory, and return why.
+    Return None if the restore is exact. If the worlds cannot be replayed, start new episodes with zero memory and
+    return the reason.
     """
     tensors, state = snapshot.tensors, snapshot.state
     policy, generator = agent.policy, agent.policy.sampling.generator
     assert generator is not None
-    with as_checkpoint_error("the checkpoint does not fit this run"):
+    with as_checkpoint_error("the checkpoint does not match this run"):
         arrived = {key: x.shape for key, x in tensors["arrived"].items()}
         expected = {key: x.shape[1:] for key, x in collector.experience.inputs[0].items()}
         if arrived != expected:  # copying a wrong shape would broadcast it
             odd = next(key for key in {**arrived, **expected} if arrived.get(key) != expected.get(key))
-            raise CheckpointError(f"the checkpoint does not fit this run (arrived: {odd[:80]!r})")
+            problem = f"{odd[:80]!r} is missing, unexpected or has another shape"
+            raise CheckpointError(f"the checkpoint does not match this run (arrived.safetensors: {problem})")
         collector.episodes.restore(tensors["episodes"], state.episodes)
         memory = tensors["memory"]
         policy.set_memory(tuple(memory[f"leaf_{i}"] for i in range(len(memory))))
@@ -99,20 +101,20 @@ def restore_snapshot(snapshot: Snapshot, agent: MettaAgent, learner: Learner, co
 
 
 def _replay_worlds(snapshot: Snapshot, collector: Collector) -> str | None:
-    """Replay the running episodes, or start new ones and return why."""
+    """Replay the running episodes; if that fails, start new episodes and return the reason."""
     tensors, state = snapshot.tensors, snapshot.state
     try:
         if "world" not in tensors:
-            raise ReplayError(f"{collector.world.world_spec.name}: its running episodes could not be saved")
+            raise ReplayError(f"{collector.world.world_spec.name}: the running episodes were not saved")
         actions = {name: x.numpy() for name, x in tensors["world"].items()}
         collector.resume(ReplayPoint(state.world_seed, state.world_steps, **actions), tensors["arrived"])
     except CheckpointError:
         raise
     except HoldfastError as error:  # the episodes came out differently, or the world refuses the saved actions
         if collector.world.closed:
-            advice = "With trainer.num_workers=0 the run can be resumed with new episodes."
+            advice = "Use trainer.num_workers=0 to resume this run with new episodes."
             raise HoldfastError(f"{error}\n{advice}") from error
-        # another seed, because the episodes of the old one have been learned from already
+        # another seed: training has already seen the episodes of the old seed
         collector.start(episode_seed(state.world_seed, state.update, state.world_steps))
         collector.episodes.forget_running()
         return str(error)
@@ -120,7 +122,7 @@ def _replay_worlds(snapshot: Snapshot, collector: Collector) -> str | None:
 
 
 def _get_random_states() -> tuple[dict[str, Tensor], GlobalRandomState]:
-    """The global generators, which a user's policy or environment may draw from."""
+    """Return the states of the global random generators, which a custom policy or environment may use."""
     numpy: dict[str, Any] = np.random.get_state(legacy=False)  # pyright: ignore[reportAssignmentType]
     _, python, gauss_next = random.getstate()
     tensors = {

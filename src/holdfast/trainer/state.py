@@ -1,4 +1,4 @@
-"""The state of a run, apart from its tensors: what facts.json of a checkpoint holds."""
+"""The state of a run without its tensors: the content of a checkpoint's facts.json."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ Size = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is, over all processes that worked on it."""
+    """How far a run is, counted over all resumes."""
 
     update: Count = 0
     agent_steps: Count = 0
     wall_s: Size = 0.0
     worst_parity: Size = 0.0  # largest |log-ratio| of replay parity so far
     episode_return: Annotated[float, Field(strict=True)] | None = None
-    resumed: Count = 0  # how many times
+    resumed: Count = 0  # number of resumes
     exact: Annotated[bool, Field(strict=True)] = True  # every resume so far continued bit for bit
 
     def after(self, metrics: Mapping[str, Any], max_log_ratio: float) -> Progress:
-        """The progress after one more update."""
+        """Return the progress after one more update, with these metrics and this largest |log-ratio|."""
         # JSON has no infinity; NaN is at least as bad as the largest number
         parity = max_log_ratio if math.isfinite(max_log_ratio) else sys.float_info.max
         now = {name: metrics[name] for name in ("update", "agent_steps", "wall_s", "episode_return")}
@@ -38,7 +38,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class GlobalRandomState:
-    """What the tensors of group rng do not hold: NumPy's position, has_gauss and gauss; Python's gauss_next."""
+    """The random state that is not in rng.safetensors: NumPy (pos, has_gauss, gauss), Python (gauss_next)."""
 
     numpy: tuple[int, int, float]
     python: float | None
@@ -46,7 +46,7 @@ class GlobalRandomState:
 
 @dataclass(frozen=True, kw_only=True)
 class RunState(Progress):
-    """Everything of a run between two updates that is not a tensor. Field names are those of the file format."""
+    """Everything in a run's state that is not a tensor. Field names are the keys of facts.json."""
 
     episodes: Count  # finished so far
     world_seed: Count
@@ -54,7 +54,7 @@ class RunState(Progress):
     optimizer: dict[str, Any]
     rng: GlobalRandomState
     world: dict[str, Any]  # the WorldSpec the agent was built for
-    policy: dict[str, Any]  # its settings
+    policy: dict[str, Any]  # the policy's settings
     agent: dict[str, Any]  # MettaAgent.facts()
 
     @property
@@ -63,7 +63,7 @@ class RunState(Progress):
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> RunState:
-        """Validate facts.json; CheckpointError names the first field that is missing or wrong."""
+        """Build a RunState from facts.json; CheckpointError names the first field that is missing or invalid."""
         if missing := cls.__dataclass_fields__.keys() - facts.keys():  # the defaults are for new runs only
             raise CheckpointError(f"{min(missing)} is missing in facts.json")
         try:

@@ -1,4 +1,4 @@
-"""Watch the health of training: warn early, with the likely cause and what to change."""
+"""Warn about unhealthy training early, with the likely cause and what to change."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from holdfast.config.settings import Settings
 from holdfast.trainer.learner import Parity
 
 PARITY_BREACH = 1e-3  # four orders above rounding, so only a bug reaches it
-ENTROPY_LEFT = 0.01  # share of the first entropy below which a policy hardly explores
+ENTROPY_LEFT = 0.01  # fraction of the first entropy below which a policy hardly explores
 EPISODES = 100  # the mean return is taken over this many episodes
-LASTING = 10  # updates in a row with a low return, which are a collapse
-MAX_NAMES = 4  # of parameters in a warning
+LASTING = 10  # a low return over this many updates in a row is a collapse
+MAX_NAMES = 4  # parameter names in a warning
 
 Metrics = Mapping[str, float | None]
 
 
 class Watch:
-    """Checks every update; each kind of problem is reported once, and again when it has become ten times worse.
+    """Check every update; report each kind of problem once, and again if it becomes ten times worse.
 
-    before: metrics of earlier processes of this run; their problems are not reported again.
+    before: metrics that this run logged before it was resumed; problems in them are not reported again.
     """
 
     def __init__(self, settings: Settings, before: Iterable[Mapping[str, Any]] = ()):
@@ -38,14 +38,14 @@ class Watch:
         texts = []
         if self._worse("parity", parity.max_log_ratio, PARITY_BREACH):
             texts.append(
-                "PARITY BREACH: learning computes other action probabilities than acting did for the same steps (|log-ratio| "
-                f"{parity.max_log_ratio:.2g}, healthy is below 1e-5). {explain_parity(parity, self.settings)}"
+                "PARITY BREACH: for the same steps, learning computes different action probabilities than acting did (largest "
+                f"|log-ratio| {parity.max_log_ratio:.2g}; healthy: below 1e-5). {explain_parity(parity, self.settings)}"
             )
         if self._once("no gradient") and without_gradient:  # after the first update of a process
             names, more = ", ".join(without_gradient[:MAX_NAMES]), len(without_gradient) - MAX_NAMES
             texts.append(
-                f"NO GRADIENT in learning for {names}{f' and {more} more' if more > 0 else ''}. Check that forward uses them "
-                "and does not detach what they compute; if they are frozen on purpose, use requires_grad_(False)."
+                f"NO GRADIENT in learning for {names}{f' and {more} more' if more > 0 else ''}. Check that forward uses "
+                "these parameters and does not detach their output; if they are frozen on purpose, use requires_grad_(False)."
             )
         return texts + self._look_at(metrics)
 
@@ -81,14 +81,14 @@ class Watch:
         return texts
 
     def _exploded(self, key: str, metrics: Metrics, smallest: float, limit: float) -> float:
-        """How many times its running mean a metric is, if that is to be reported, else 0."""
+        """Return the ratio of a metric to its running mean if it should be reported, else 0."""
         value, usual = metrics.get(key) or 0.0, self._usual.get(key)
         self._usual[key] = value if usual is None else 0.95 * usual + 0.05 * value
         times = value / usual if usual else 0.0
         return times if not value <= smallest and self._worse(key, times, limit) else 0.0
 
     def _worse(self, kind: str, value: float, limit: float) -> bool:
-        """Whether to report: above the limit, and ten times worse than what was reported before."""
+        """Return whether to report: the value is above the limit and ten times the last reported value."""
         value = math.inf if math.isnan(value) else value
         if not value > max(limit, 10 * self._reported.get(kind, 0.0)):
             return False
@@ -100,7 +100,7 @@ class Watch:
 
 
 class Returns:
-    """How far the mean return has risen, and fallen again. Its change per update tells what is noise."""
+    """Track the best and the current mean return; the mean change per update estimates the noise."""
 
     def __init__(self) -> None:
         self.first: float | None = None
@@ -123,26 +123,26 @@ class Returns:
 
     @property
     def learned(self) -> bool:
-        """Whether the return has risen by more than noise."""
+        """Whether the best return is above the first one by more than noise."""
         return self.first is not None and self.best - self.first > 10 * self._noise
 
 
 def explain_parity(parity: Parity, settings: Settings) -> str:
-    """Name the likely bug from where in the segments the difference occurs."""
+    """Name the likely bug, judging by the steps of the segments at which the log-ratio is not 0."""
     if settings.trainer.start_states == "zeros":
-        return "Expected with trainer.start_states=zeros: learning starts segments from empty memory, acting did not."
+        return "Expected with trainer.start_states=zeros: learning starts segments from zero memory, acting did not."
     wrong, after_first = parity.log_ratio > PARITY_BREACH, parity.first.cumsum(0) > 0
     if not (wrong & ~after_first).any():
         return (
-            "It differs only after an episode start inside a segment: probably acting and learning reset memory at "
-            "different steps, or only part of it."
+            "The probabilities differ only after an episode start inside a segment: probably acting and learning "
+            "reset memory at different steps, or one of them resets only part of it."
         )
     if not (wrong & after_first).any():
         return (
-            "It differs only before the first episode start of a segment: probably the segment's start state is wrong "
-            "(shifted by a step, from another slot, or reset)."
+            "The probabilities differ only before the first episode start of a segment: probably the segment's start "
+            "state is wrong (shifted by a step, from another slot, or reset)."
         )
     return (
-        "It differs both before and after episode starts: probably not memory but dropout, batch statistics or a "
-        "normaliser that changed between acting and learning, or time and slots in another order."
+        "The probabilities differ both before and after episode starts: probably not a memory bug. Check for dropout, "
+        "batch statistics, a normaliser that changes between acting and learning, or swapped time and slot axes."
     )
