@@ -23,7 +23,7 @@ def make_world(
 ) -> World:
     """Build the environments `env_ids` (None: all env.num_envs), in this process or in `num_workers` worker processes.
 
-    `on_failure` is called with a message whenever a worker failed and was restarted (None: print to stderr).
+    `on_failure` is called with a message whenever a worker failed and was restarted (None: log a warning).
     """
     env_ids = range(settings.num_envs) if env_ids is None else env_ids
     if num_workers == 0:

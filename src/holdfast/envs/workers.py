@@ -10,10 +10,9 @@ episodes, and `info["lost"]` [slots] is true for their slots in that step. NaN a
 from __future__ import annotations
 
 import itertools
+import logging
 import select
-import sys
 from collections.abc import Callable
-from functools import partial
 from multiprocessing import util
 from typing import Any
 
@@ -25,6 +24,8 @@ from holdfast.envs.worker_handle import FAILING_SECONDS, Failure, Worker, spawn,
 from holdfast.envs.worker_process import REPLAY, STEP, shared_buffers, shared_bytes
 from holdfast.envs.world import ReplayPoint, World
 from holdfast.errors import HoldfastError, NonFiniteError, SettingsError
+
+logger = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 0.25  # interval of checks for dead workers: a child process may keep the pipe of a dead worker open
 BUILDING_SECONDS = 60.0  # minimum time limit for building a worker or replaying its episodes
@@ -57,7 +58,7 @@ class WorkerWorld(World):
         memory = spawn.RawArray("b", shared_bytes(spec, num_slots))
         super().__init__(spec, env_ids, shared_buffers(memory, spec, num_slots))
         self._timeout, self._failures = timeout, failures
-        self._on_failure = on_failure or partial(print, file=sys.stderr, flush=True)
+        self._on_failure = on_failure or logger.warning
         # with few cores, workers that are built at the same time slow each other down
         self._building_seconds = max(BUILDING_SECONDS, timeout) * num_workers
         self._episodes = np.zeros(num_slots, np.int64)  # before this step: a dying worker may corrupt the shared array

@@ -139,13 +139,9 @@ def evaluate(
                 acted = policy.act({key: torch.from_numpy(x)[None] for key, x in inputs.items()}, state)
                 state = acted.state
                 obs, rewards, terminated, truncated, info = world.step(acted.actions[0].numpy())
-                inputs = {
-                    keys.OBS: obs,
-                    keys.REWARDS: rewards,
-                    keys.DONES: terminated,
-                    keys.TRUNCATEDS: truncated,
-                    **info,
-                }
+                inputs = {keys.OBS: obs, keys.REWARDS: rewards, keys.DONES: terminated, keys.TRUNCATEDS: truncated}
+                if keys.ACTION_MASK in info:
+                    inputs[keys.ACTION_MASK] = info[keys.ACTION_MASK]
                 for episode in tracker.step(rewards, terminated | truncated, info["valid"]):
                     if counts[episode.slot] < per_slot:
                         finished.append(episode)

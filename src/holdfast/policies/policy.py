@@ -25,6 +25,8 @@ from holdfast.policies.vocabulary import Adaptive, Vocabulary, action_names
 from holdfast.recurrence import Memory, State
 from holdfast.spec import TokenObs, WorldSpec, keys
 
+CONTRACT = ("act", "score", "predict_values", "episode_starts", "unroll")  # methods that no attribute may replace
+
 
 class Policy(nn.Module):
     """Base class of both families. Subclasses implement `state_shapes` and `unroll`."""
@@ -36,9 +38,10 @@ class Policy(nn.Module):
     def __init_subclass__(cls, **options: Any) -> None:
         """Let `act`, `score` and `predict_values` of a class with a custom `forward` run through it."""
         super().__init_subclass__(**options)
-        if "forward" in vars(cls):
-            for name in {"act", "score", "predict_values"} - vars(cls).keys():
-                setattr(cls, name, getattr(api, name))
+        if cls.forward is not Policy.forward:
+            for name in ("act", "score", "predict_values"):
+                if getattr(cls, name) is getattr(Policy, name):
+                    setattr(cls, name, getattr(api, name))
 
     def __init__(self, spec: WorldSpec, memory_scope: str = "episode"):
         super().__init__()
@@ -52,13 +55,13 @@ class Policy(nn.Module):
         self._mask_was_used = False
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Refuse modules and parameters under a name the class already uses: Python would never find them."""
-        if isinstance(value, nn.Module | nn.Parameter) and hasattr(type(self), name):
+        """Refuse modules and parameters under a name the class uses, which Python would never find, and new contract methods."""
+        if name in CONTRACT or (isinstance(value, nn.Module | nn.Parameter) and hasattr(type(self), name)):
             owner = next(kind for kind in type(self).__mro__ if name in vars(kind))
             own_core = f" For a custom recurrent core, write self.core = {type(value).__name__}(...) (docs/policies.md, 'Your own core')."
             raise SettingsError(
-                f"{type(self).__name__} assigns a {type(value).__name__} to self.{name}, but {owner.__name__}.{name} hides it: "
-                f"it would never be used or trained. Choose another name.{own_core if name == 'lstm' else ''}"
+                f"{type(self).__name__} assigns a {type(value).__name__} to self.{name}, which is a method of {owner.__name__}: "
+                f"one of the two would never be used. Choose another name.{own_core if name == 'lstm' else ''}"
             )
         super().__setattr__(name, value)
 

@@ -118,7 +118,7 @@ def _slots(td: TensorDictBase, B: int, T: int) -> Tensor:
 def act(policy: Policy, inputs: Inputs, state: State) -> Acted:
     """Actions, log-probs, values and final state of one step, acting from a memory that holds `state`."""
     td, slots = _batch(inputs), torch.arange(state[0].shape[1] if state else 0)
-    td.set(keys.SLOT_START, torch.zeros(td.batch_size, dtype=torch.long, device=td.device))
+    td.set(keys.SLOT_START, torch.zeros_like(td[keys.DONES], dtype=torch.long))
     kept, policy._memory = policy._memory, Memory(policy.state_shapes, device=policy._any_weight.device)
     try:
         policy.memory.write(slots, state)

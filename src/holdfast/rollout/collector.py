@@ -88,7 +88,7 @@ class Collector:
             if t in experience.state_rows:
                 experience.write_state(t, state)
             acted = policy.act(experience.inputs[t], state)
-            state = tuple(leaf.detach() for leaf in acted.state)
+            state = tuple(leaf.detach().clone() for leaf in acted.state)  # a policy may reuse its tensors
             experience.write_action(t, acted.actions[0], acted.log_prob[0], acted.values[0])
             actions = acted.actions[0].cpu().numpy()
             acted_at = perf_counter()

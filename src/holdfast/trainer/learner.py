@@ -192,9 +192,8 @@ class Learner:
         start = tuple(leaf.clone() for leaf in stored)
         actions = self.policy.spec.actions
         for group in experience.burn_in(ids):
-            any_actions = torch.zeros(*group.first.shape, *actions.shape, dtype=getattr(torch, actions.dtype)).to(
-                ids.device
-            )
+            shape, dtype = (*group.first.shape, *actions.shape), getattr(torch, actions.dtype)
+            any_actions = torch.zeros(shape, dtype=dtype, device=group.first.device)
             for leaf, new in zip(start, self._replay(group.inputs, group.start_state, any_actions), strict=True):
                 leaf[:, group.positions] = new
         return start
@@ -244,6 +243,10 @@ class Learner:
             for (n, p), part in zip(self.params.items(), self._parts, strict=True)
             if p.grad is not None
         ]
+        if not found:
+            raise HoldfastError(
+                f"no parameter of {type(self.policy).__name__} gets a gradient: is its forward detached?"
+            )
         names, grads, parts = zip(*found, strict=True)
         squares = torch.stack(torch._foreach_norm(grads)).square().tolist()  # pyright: ignore[reportPrivateImportUsage]
         by_part = dict.fromkeys(("encoder", "recurrence", "heads"), 0.0)

@@ -51,11 +51,12 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
     The choice never depends on the batch size, so that rounding is the same in acting and in learning.
     """
-    fits = weight.numel() >= SMALLEST_WEIGHT and x.dtype == weight.dtype == torch.float32 and x.device.type == "cpu"
+    is_float = x.dtype == weight.dtype == torch.float32 and x.device.type == "cpu"
+    fits = is_float and weight.numel() >= SMALLEST_WEIGHT and x.dim() > 1 and x.numel() > 0
     if not USE_ONEDNN or not fits or torch.compiler.is_compiling():
         return F.linear(x, weight, bias)
     y: Tensor = OneDNNLinear.apply(x.flatten(0, -2), weight, bias)  # pyright: ignore[reportAssignmentType]
-    return y.view(*x.shape[:-1], -1)
+    return y.view(*x.shape[:-1], len(weight))
 
 
 class OneDNNLinear(torch.autograd.Function):
