@@ -70,7 +70,7 @@ def test_a_gradient_that_is_not_finite_is_not_applied(value: float, tmp_path: Pa
     assert [float(s.tensors["optimizer"]["0.step"]) for s in saved] == [2, 3, 5, 7]
     [file] = (done / "skipped").iterdir()
     assert file.name == "00000002-0.safetensors"
-    assert "update 2: skipped a gradient step that is not finite" in caplog.text
+    assert "update 2: skipped a gradient step with a non-finite gradient" in caplog.text
     assert f"its minibatch is in {file}" in caplog.text
     minibatch = safetensors.torch.load_file(file)
     assert minibatch["env_obs"].shape == (8, 4, 3)  # horizon, segments, entries that are not hidden
