@@ -124,7 +124,7 @@ def test_final_values_are_cleared_for_the_next_rollout():
     experience = make(segments_per_slot=1, horizon=1)
     cut = {1: {keys.TRUNCATEDS: torch.ones(S, dtype=torch.bool)}}
     fill(experience, cut)
-    with pytest.raises(RuntimeError, match="row 0 ends no transition"):
+    with pytest.raises(RuntimeError, match="use row 1 or later"):
         experience.write_final_values(0, torch.zeros(S), torch.arange(S))
     experience.write_final_values(1, torch.ones(S), torch.arange(S))
     experience.carry_over()
@@ -231,7 +231,7 @@ def test_acting_without_storing_the_start_state_raises():
 
 def test_rows_past_the_end_raise():
     experience = fill(make())
-    with pytest.raises(RuntimeError, match="past the last acting row"):
+    with pytest.raises(RuntimeError, match="call write_bootstrap instead"):
         experience.write_action(R, *NOTHING)
     with pytest.raises(RuntimeError, match="row 5"):
         experience.write_inputs(R + 1, arrived(R + 1))

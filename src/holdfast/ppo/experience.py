@@ -1,4 +1,4 @@
-"""The experience buffer: one rollout of every slot, time-major, from which learning samples whole segments.
+"""The experience buffer: one time-major rollout of every slot (agent of an environment). Learning samples whole segments.
 
 Row t contains observation t and the rewards, dones and truncateds of the transition t-1 -> t.
 The outcome of action t is therefore in row t+1, and the last row of one rollout is row 0 of the next.
@@ -28,11 +28,12 @@ ALWAYS_STORED: Spec = {
 
 
 class Experience:
-    """Tensors [R + 1, S, ...] with R = segments_per_slot * horizon, allocated once and written row by row.
+    """One rollout of S slots and R = segments_per_slot * horizon steps: tensors [R + 1, S, ...], written row by row.
 
     spec: shape (without the slot axis) and dtype of `env_obs`, `actions` and every additional input that the
     policy needs for learning; rewards, dones and truncateds are always stored.
     state_shapes: (layers, hidden) of each state leaf. Segment k of slot s has the id k * S + s.
+    poison: before each rollout, fill the buffer with NaN or extreme values, so that reading an unwritten entry is noticed.
     """
 
     def __init__(
@@ -48,11 +49,11 @@ class Experience:
     ):
         if min(num_slots, horizon, segments_per_slot) < 1 or burn_in < 0:
             raise ValueError(
-                f"num_slots={num_slots}, horizon={horizon} and segments_per_slot={segments_per_slot} must be "
-                f"at least 1, burn_in={burn_in} at least 0"
+                "num_slots, horizon and segments_per_slot must be at least 1, and burn_in at least 0; "
+                f"got num_slots={num_slots}, horizon={horizon}, segments_per_slot={segments_per_slot}, burn_in={burn_in}"
             )
         if missing := {keys.OBS, keys.ACTIONS} - spec.keys():
-            raise ValueError(f"the experience spec lacks {sorted(missing)}: give their shape and dtype")
+            raise ValueError(f"the experience spec lacks {sorted(missing)}; add the shape and dtype of each")
         self.num_slots, self.horizon, self.segments_per_slot = num_slots, horizon, segments_per_slot
         self.num_rows = R = horizon * segments_per_slot
         self.num_segments = num_slots * segments_per_slot
@@ -82,7 +83,7 @@ class Experience:
             torch.zeros((len(self.state_rows), layers, num_slots, hidden), device=self.device)
             for layers, hidden in state_shapes
         )
-        # Each row as policy input, [1, S, ...] per key; views of the buffer.
+        # The policy inputs of each row: views [1, S, ...] of the buffer, by key.
         self.inputs = [{key: column[t : t + 1] for key, column in self._inputs.items()} for t in range(R + 1)]
         self._begin()
 
@@ -90,11 +91,11 @@ class Experience:
 
     @torch.no_grad()
     def write_inputs(self, t: int, inputs: Mapping[str, Column], valid: Column | None = None) -> None:
-        """Store row t: observation t and the outcome of action t-1. valid [S]: false to ignore that transition."""
+        """Store row t: observation t and the outcome of action t-1. Transitions with `valid` [S] false are ignored."""
         if self._inputs_written != t or self._actions_written != t:
             raise self._out_of_order(f"inputs of row {t}")
         if t > self.num_rows:
-            raise RuntimeError(f"row {t} is past the last row {self.num_rows}: call carry_over first")
+            raise RuntimeError(f"row {t} is beyond the last row ({self.num_rows}); begin a new rollout with carry_over")
         if missing := self._inputs.keys() - inputs.keys():
             raise KeyError(f"the inputs of row {t} lack {sorted(missing)}, which the experience spec requires")
         for key, column in self._inputs.items():
@@ -108,7 +109,7 @@ class Experience:
 
     @torch.no_grad()
     def write_state(self, t: int, state: State) -> None:
-        """Store the state before observation t, leaves [layers, S, hidden]. Only for rows in `state_rows`."""
+        """Store the state before observation t: leaves [layers, S, hidden]. Only for rows in `state_rows`."""
         if t not in self.state_rows:
             raise RuntimeError(f"row {t} stores no state; call write_state only for rows {list(self.state_rows)}")
         if self._states_written != self.state_rows[t]:
@@ -125,7 +126,7 @@ class Experience:
             raise self._out_of_order(f"action of row {t}")
         if t >= self.num_rows:
             raise RuntimeError(
-                f"action {t} is past the last acting row {self.num_rows - 1}: call write_bootstrap instead"
+                f"row {t} stores no action (the last that does is {self.num_rows - 1}); call write_bootstrap instead"
             )
         named = {
             keys.ACTIONS: (self._actions, actions),
@@ -143,7 +144,7 @@ class Experience:
     def write_final_values(self, t: int, values: Tensor, slots: Tensor) -> None:
         """Store V(final observation) [n] of the slots [n] that were truncated at row t.
 
-        A truncation without a stored value gives NaN advantages on purpose, so that a missing call is noticed.
+        Without a stored value, a truncation deliberately gives NaN advantages, so that a missing call is noticed.
         """
         self._require_outcome(t, "final values")
         if values.shape != slots.shape:
@@ -162,17 +163,17 @@ class Experience:
 
     @torch.no_grad()
     def drop_episode(self, t: int, slots: Tensor) -> None:
-        """Mark the episode that ended at row t in these slots [n] as not valid, because its environment failed."""
-        self._require_outcome(t, "a dropped episode")
+        """Exclude from learning the episodes that ended at row t in `slots` [n], because their environments failed."""
+        self._require_outcome(t, "dropped episode")
         dones, truncateds = (self._inputs[key][1:t][:, slots] for key in (keys.DONES, keys.TRUNCATEDS))
         valid = self._valid[:t][:, slots].clone()
-        valid[:-1] &= (dones | truncateds).flip(0).cumsum(0).flip(0) > 0  # steps of an earlier episode stay
+        valid[:-1] &= (dones | truncateds).flip(0).cumsum(0).flip(0) > 0  # keep the steps of earlier episodes
         valid[-1] = False
         self._valid[:t][:, slots] = valid
 
     @torch.no_grad()
     def carry_over(self) -> None:
-        """Begin the next rollout: its row 0 is the last row of this one."""
+        """Begin the next rollout, with the last row of this one as its row 0."""
         self._require_complete("carry over to the next rollout")
         last = {key: column[-1].clone() for key, column in self._inputs.items()}
         self._begin()
@@ -181,7 +182,7 @@ class Experience:
     # ---------------------------------------------------------------------------------------------- learning
 
     def outcomes(self) -> dict[str, Tensor]:
-        """Return the tensor arguments of `gae` and `vtrace` by name; views of the buffer."""
+        """Return the tensor arguments that `gae` and `vtrace` have in common, by name, as views of the buffer."""
         self._require_complete("compute advantages")
         return {
             "rewards": self._inputs[keys.REWARDS],
@@ -201,7 +202,7 @@ class Experience:
         k, slots = self._split(ids)
         index = self._index(k * self.horizon, slots, self.horizon)
         columns = [self._actions, self._log_prob, self._values, self._valid, self.advantages, self.returns]
-        # For tokens index_select is 7x faster than indexing by row and slot.
+        # For token observations, index_select is 7x as fast as indexing by row and slot.
         inputs, taken = (
             [x.flatten(0, 1).index_select(0, index).unflatten(0, (self.horizon, len(k))) for x in group]
             for group in (self._inputs.values(), columns)
@@ -212,7 +213,7 @@ class Experience:
         return Segments(named, start_state, actions, log_prob, values, valid, advantages, returns)
 
     def burn_in(self, ids: Tensor) -> list[BurnIn]:
-        """Return the burn-in steps before segments `ids` [M], grouped by their number.
+        """Return the burn-in steps before segments `ids` [M]. Segments with the same number of burn-in steps form a group.
 
         The first segment of a slot has no steps before it in this rollout, so it is in no group. The other segments
         form one group, or several if burn-in exceeds the horizon.
@@ -236,7 +237,7 @@ class Experience:
         return groups
 
     def whole(self) -> Segments:
-        """Return the whole rollout as one segment per slot (T = all R rows, M = all S slots): views of the buffer."""
+        """Return the whole rollout as one segment per slot (T = R, M = S), as views of the buffer."""
         self._require_complete("read the rollout")
         R = self.num_rows
         return Segments(
@@ -284,28 +285,28 @@ class Experience:
         return [*self._inputs.values(), *self._states, *columns, self.advantages, self.returns]
 
     def _begin(self) -> None:
-        """Start an empty rollout. Final values, advantages and returns become NaN, so that old ones cannot be used."""
+        """Start an empty rollout. Final values, advantages and returns become NaN, so that stale ones are noticed."""
         self._inputs_written = self._actions_written = self._states_written = 0
-        self.complete = False  # every row and the bootstrap values are written
+        self.complete = False  # true once all rows and the bootstrap values are written
         for x in self._buffers() if self.poison else (self._final_values, self.advantages, self.returns):
             x.fill_(_poison_of(x.dtype))
 
     def _out_of_order(self, what: str) -> RuntimeError:
         return RuntimeError(
-            f"{what} written out of order: so far {self._inputs_written} rows of inputs, {self._states_written} states, "
-            f"{self._actions_written} actions{', bootstrap values' if self.complete else ''}"
+            f"{what} written out of order; written so far: {self._inputs_written} rows of inputs, {self._states_written} "
+            f"states, {self._actions_written} actions{', bootstrap values' if self.complete else ''}"
         )
 
     def _require_complete(self, what: str) -> None:
         if not self.complete:
             raise RuntimeError(
                 f"cannot {what}: the rollout is incomplete, with {self._inputs_written} of {self.num_rows + 1} rows of inputs "
-                f"and {self._actions_written} of {self.num_rows} actions; write_bootstrap comes last"
+                f"and {self._actions_written} of {self.num_rows} actions; complete it with write_bootstrap"
             )
 
     def _require_outcome(self, t: int, what: str) -> None:
         if t < 1:
-            raise RuntimeError(f"{what} at row {t}: row 0 ends no transition of this rollout; use row 1 or later")
+            raise RuntimeError(f"{what} at row {t}: a rollout's first transition ends at row 1; use row 1 or later")
         if self._inputs_written != t + 1:
             raise self._out_of_order(f"{what} at row {t}")
 
@@ -319,17 +320,17 @@ class Experience:
         return ids // self.num_slots, ids % self.num_slots
 
     def _index(self, rows: Tensor, slots: Tensor, steps: int) -> Tensor:
-        """Return indices [steps * M] into a buffer whose time and slot axes are flattened into one."""
+        """Return the indices [steps * M] of `steps` rows from `rows` [M] on, with the time and slot axes flattened."""
         times = rows + torch.arange(steps, device=self.device).unsqueeze(1)
         return (times * self.num_slots + slots).flatten()
 
     def _state_at(self, index: Tensor, slots: Tensor) -> State:
-        """Return the stored states at `index` [M] of slots [M]: leaves [layers, M, hidden]."""
+        """Return stored state number index[m] of slot slots[m], for every m: leaves [layers, M, hidden]."""
         return tuple(store.transpose(0, 1)[:, index, slots] for store in self._states)
 
 
 def _write(row: Tensor, value: Tensor, name: str) -> None:
-    """Copy `value` into `row`, a view of the buffer; ValueError if it would broadcast or change its kind of dtype."""
+    """Copy `value` into `row`, a view of the buffer; raise ValueError if the shapes differ or the dtype cannot be cast."""
     if value.shape != row.shape or not torch.can_cast(value.dtype, row.dtype):
         raise _misfit(name, value, row)
     row.copy_(value)
@@ -337,7 +338,7 @@ def _write(row: Tensor, value: Tensor, name: str) -> None:
 
 def _misfit(name: str, value: Tensor, row: Tensor) -> ValueError:
     return ValueError(
-        f"{name} is {value.dtype} {list(value.shape)}, but the experience stores {row.dtype} {list(row.shape)}"
+        f"{name} is {value.dtype} {list(value.shape)}, but the experience stores it as {row.dtype} {list(row.shape)}"
     )
 
 

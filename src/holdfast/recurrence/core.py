@@ -15,7 +15,7 @@ State = tuple[Tensor, ...]
 
 
 class Core(nn.Module):
-    """Base class: x [T, B, I], state, `first` flags [T, B] -> y [T, B, H], state after the last step.
+    """Base class of recurrent networks: x [T, B, I], state, `first` flags [T, B] -> y [T, B, H], state after the last step.
 
     Where `first[t, b]` is set, slot b starts step t with zero state: neither values nor gradients cross an episode start.
     The state is an argument and a result, and is never stored in the core.
@@ -68,12 +68,12 @@ def check_state(state: State, state_shapes: Sequence[tuple[int, int]], B: int) -
 
 
 def as_mask(first: Tensor) -> Tensor:
-    """Return the `first` flags as bool; nonzero is true. Integer flags would be used as indices, not as a mask."""
+    """Return the `first` flags as bool; nonzero is true. Indexing with integer flags would select rows, not mask them."""
     return first if first.dtype == torch.bool else first != 0
 
 
 def make_core(kind: str, input_size: int, hidden_size: int, num_layers: int) -> Core:
-    """Build the core registered as `kind`, such as "lstm" or, without memory, "none"."""
+    """Build the core registered as `kind`, such as "lstm", or "none" for a core without memory."""
     if kind not in CELLS:
         raise ValueError(f"unknown core {kind!r}; choose one of {', '.join(CELLS)}.")
     return CELLS[kind](input_size, hidden_size, num_layers)

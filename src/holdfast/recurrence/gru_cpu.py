@@ -29,10 +29,10 @@ def unroll_gru(x: Tensor, state: State, first: Tensor, weights: list[Tensor]) ->
 
 
 class Resets:
-    """The episode starts after step 0, as index tensors; `first` holds the episode-start flags [T, B].
+    """Index tensors of all episode starts later than step 0, computed from the flags `first` [T, B].
 
     by_step[t]: the slots that start an episode at step t, or None if there are none.
-    rows: the indices t * B + slot of all these starts, or None if there are none.
+    rows: the index t * B + slot of every such start, or None if there are none.
     """
 
     def __init__(self, first: Tensor):
@@ -66,7 +66,7 @@ class GRULayer(torch.autograd.Function):
         ctx.resets = resets
         ctx.set_materialize_grads(False)
 
-        # Tensors, because converting a Python number would take half of the time of each operation.
+        # Tensors, because converting a Python number would take half the time of each operation.
         two, minus_one = x.new_tensor([2.0, -1.0]).unbind(0)
         w_rz, w_n = w_hh[: 2 * H].t().contiguous(), w_hh[2 * H :].t().contiguous()
         steps = (*gates.view(T, B, 3, H).unbind(2), gates[:, :, : 2 * H], n_from_h, y)

@@ -1,4 +1,4 @@
-"""Memory: the recurrent state of every slot. The only place where state is stored between calls."""
+"""Memory stores the recurrent state of every slot. State is stored between calls nowhere else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.recurrence.core import State, check_state
 
 
 class Memory:
-    """One table [layers, slots, hidden] per state tensor. The state of a slot that was never written is zero.
+    """The state of every slot: one table [layers, slots, hidden] per state tensor. Slots never written have zero state.
 
     States are detached and copied when written, and copied when read, so the tables have no autograd graph and share no
     memory with the caller. Slot numbers may come in any order, without duplicates; the tables grow for new slots.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 GOOD_ENOUGH = 1.02  # stop searching when a layout has at most 2% more cells than needed
-SHIFT = 32  # (free cells, column) is packed into one integer: sorting tuples takes twice as long
+SHIFT = 32  # (free cells, column) is packed into one integer, because sorting tuples takes twice as long
 COLUMN = (1 << SHIFT) - 1
 
 
@@ -85,7 +85,7 @@ def fill_columns(
         at = bisect_left(room, cells << SHIFT)
         if at < len(room):
             return room.pop(at)
-        next_row.append(-1)  # a new column starts from zero state: no reset cell before its first piece
+        next_row.append(-1)  # a new column starts from zero state, so its first piece needs no reset cell
         return (num_rows + 1 << SHIFT) + len(next_row) - 1
 
     longest_first = sorted(np.flatnonzero(~heads).tolist(), key=lengths.__getitem__, reverse=True)

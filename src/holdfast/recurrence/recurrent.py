@@ -44,7 +44,7 @@ class Recurrent(Core):
                     nn.init.orthogonal_(gate)
 
     def weights(self) -> list[Tensor]:
-        """Return [w_ih, w_hh, b_ih, b_hh] of the first layer, then of the next, in one list."""
+        """Return w_ih, w_hh, b_ih and b_hh of every layer, in one flat list that starts with the first layer."""
         return [p for p in self._parameters.values() if p is not None]
 
     # Not for torch.compile: the layout depends on the data, and the kernels are already compiled.

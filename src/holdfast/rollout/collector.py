@@ -26,10 +26,10 @@ class Rollout:
     """Episodes, timings and statistics of one rollout."""
 
     episodes: list[Episode]
-    world_s: float
-    inference_s: float
-    first_share: float
-    memory_norm: float
+    world_s: float  # seconds in World.step
+    inference_s: float  # seconds in everything else
+    first_share: float  # fraction of observations that start an episode
+    memory_norm: float  # see _memory_norm
 
 
 class Collector:
@@ -49,7 +49,7 @@ class Collector:
         self.experience.write_inputs(0, first_inputs(obs, info))
 
     def resume(self, point: ReplayPoint, inputs: Mapping[str, Tensor]) -> None:
-        """Replay every environment to `point`; ReplayError if the result differs from the saved inputs [S, ...].
+        """Replay every environment to `point`; raise ReplayError if the result differs from the saved inputs [S, ...].
 
         The caller restores the memory.
         """
@@ -88,7 +88,7 @@ class Collector:
             if t in experience.state_rows:
                 experience.write_state(t, state)
             acted = policy.act(experience.inputs[t], state)
-            state = tuple(leaf.detach().clone() for leaf in acted.state)  # a policy may reuse its tensors
+            state = tuple(leaf.detach().clone() for leaf in acted.state)  # a policy may overwrite its tensors later
             experience.write_action(t, acted.actions[0], acted.log_prob[0], acted.values[0])
             actions = acted.actions[0].cpu().numpy()
             acted_at = perf_counter()
@@ -112,14 +112,14 @@ class Collector:
         return Rollout(episodes, world_s, inference_s, first_share, _memory_norm(state))
 
     def _drop_lost(self, t: int, lost: np.ndarray, state: State) -> State:
-        """Drop the running episodes of the lost slots (bool [S]) before row t; return the state, 0 for these slots."""
+        """Exclude the episodes that `lost` slots (bool [S]) were in before row t. Return the state, now 0 for these slots."""
         slots = torch.from_numpy(np.flatnonzero(lost)).to(self.experience.device)
         self.experience.drop_episode(t, slots)
         self.policy.reset_env_memory(slots)
         return tuple(leaf.index_fill(1, slots, 0.0) for leaf in state)
 
     def _value_truncated(self, t: int, truncated: np.ndarray, info: dict[str, np.ndarray], state: State) -> None:
-        """Store V(final observation) of slots truncated at row t (bool [S]), with the state before the reset."""
+        """Store V(final observation), given the state before the reset, for the slots `truncated` (bool [S]) at row t."""
         if not truncated.any():
             return
         slots = torch.from_numpy(np.flatnonzero(truncated)).to(self.experience.device)
@@ -134,7 +134,7 @@ class Collector:
 
 
 def first_inputs(obs: np.ndarray, info: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return the result of `World.reset` as policy inputs, keyed as in spec.keys. `dones` is true: episodes start."""
+    """Return the result of `World.reset` as policy inputs. All `dones` are true, because every slot starts an episode."""
     nothing = np.zeros(len(obs), np.float32)
     return {keys.OBS: obs, keys.REWARDS: nothing, keys.DONES: nothing == 0, keys.TRUNCATEDS: nothing != 0, **info}
 

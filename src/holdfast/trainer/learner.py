@@ -1,4 +1,4 @@
-"""The learner: update the weights from one rollout, with PPO over whole segments."""
+"""The learner: updates the weights from one rollout, with PPO over whole segments."""
 
 from __future__ import annotations
 
@@ -37,16 +37,18 @@ from holdfast.spec import keys
 
 @dataclass(frozen=True)
 class Parity:
-    """How far a replay of the first minibatch, before any gradient step, differs from acting: 0 up to rounding."""
+    """Differences between acting and replaying the first minibatch, before any gradient step. Should be 0 up to rounding."""
 
-    log_ratio: Tensor  # [T, M] |new - old|, 0 where not valid
+    log_ratio: Tensor  # [T, M] |new - old log probability|, 0 where not valid
     max_log_ratio: float
     max_value: float
-    first: Tensor  # [T, M] bool: observations that open an episode
+    first: Tensor  # [T, M] bool: observations that start an episode
 
 
 @dataclass(frozen=True)
 class Update:
+    """Result of Learner.update."""
+
     metrics: dict[str, float]  # means over the batch's minibatches
     parity: Parity
     sample: Segments  # the first minibatch, for debug.shapes
@@ -62,11 +64,11 @@ class Learner:
         generator: torch.Generator,
         on_skipped: Callable[[float, dict[str, Tensor]], None] | None = None,
     ):
-        """Prepare the optimizer. `on_skipped(loss, minibatch)` is called for every gradient step that is skipped."""
+        """Prepare the optimizer. `on_skipped(loss, minibatch)` is called for every skipped gradient step."""
         self.policy, self.settings, self.plan, self.generator = policy, settings, plan, generator
         self._on_skipped = on_skipped
         self._skipped_in_a_row = 0
-        # Both families share this order, so that sums over weights round alike.
+        # Both policy families use the same order of parameters, so that sums over weights round alike.
         named = sorted(policy.named_parameters(), key=lambda item: shared_name(item[0]))
         self.params = {name: parameter for name, parameter in named if parameter.requires_grad}
         self.optimizer = torch.optim.Adam(self.params.values(), lr=settings.lr, eps=settings.adam_eps, fused=True)
@@ -77,7 +79,7 @@ class Learner:
         self._without_gradient = set(self.params)
 
     def _begin_from(self, first_values: dict[str, Tensor]) -> None:
-        """Set the initial weights: the target of L2-to-init and the scale of weight clipping."""
+        """Store the initial weights, which are the target of L2-to-init and set the limits of weight clipping."""
         s = self.settings
         self.first_values = first_values
         clip_scales = {name: clip for name, (clip, _) in self.policy.weight_scales().items()}
@@ -88,14 +90,14 @@ class Learner:
     ) -> None:
         """Restore the optimizer and the initial weights. The caller restores the policy's weights."""
         if first_values.keys() != self.first_values.keys():
-            raise CheckpointError("first.safetensors: the initial weights have other parameter names than this policy")
+            raise CheckpointError("first.safetensors: its parameter names differ from this policy's")
         restore_optimizer(self.optimizer, optimizer, facts)
         for group in self.optimizer.param_groups:
-            group["eps"] = self.settings.adam_eps  # may have been changed on resume
+            group["eps"] = self.settings.adam_eps  # the setting may have been changed on resume
         self._begin_from({name: x.to(self.params[name]) for name, x in first_values.items()})
 
     def update(self, experience: Experience, progress: float) -> Update:
-        """Update the weights from one complete rollout; `progress` is the finished part of the run, 0 to 1."""
+        """Update the weights from one complete rollout; `progress` is the finished fraction of the run, 0 to 1."""
         s = self.settings
         lr = scheduled(s.lr, s.schedule.lr, progress)
         clip = scheduled(s.clip, s.schedule.clip, progress)
@@ -234,7 +236,7 @@ class Learner:
             )
 
     def _step(self, loss: Tensor) -> dict[str, float] | None:
-        """Run backward, clip the gradient and step Adam; return gradient norms, or None (no step) if not finite."""
+        """Run backward, clip the gradient and step Adam. Return gradient norms, or None (no step) if they are not finite."""
         for param in self.params.values():
             param.grad = None
         loss.backward()
@@ -245,7 +247,8 @@ class Learner:
         ]
         if not found:
             raise HoldfastError(
-                f"no parameter of {type(self.policy).__name__} gets a gradient: is its forward detached?"
+                f"no parameter of {type(self.policy).__name__} gets a gradient.\n"
+                "Check that forward neither detaches its outputs nor runs under torch.no_grad()."
             )
         names, grads, parts = zip(*found, strict=True)
         squares = torch.stack(torch._foreach_norm(grads)).square().tolist()  # pyright: ignore[reportPrivateImportUsage]
