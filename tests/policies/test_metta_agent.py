@@ -185,7 +185,7 @@ def test_worlds_that_are_refused():
     agent = make_agent("py_agent=fast")
     with pytest.raises(SettingsError, match="cannot run in vector"):
         agent.initialize_to_world(VECTOR)
-    with pytest.raises(SettingsError, match=r"none of those of tokens \(swim, fly\)"):
+    with pytest.raises(SettingsError, match=r"none of the actions of tokens \(swim, fly\)"):
         agent.initialize_to_world(replace(TOKENS, actions=DiscreteActions(("swim", "fly"))), learn=False)
     with pytest.raises(SettingsError, match="window of 15 cells"):
         agent.initialize_to_world(replace(TOKENS, obs=replace(TOKENS.obs, window=(15, 15))))

@@ -1,8 +1,8 @@
-"""Policy: acting, scoring and valuing as functions of inputs and state, over [time, slots].
+"""Policy, the base class of all policies: act, score actions and predict values for inputs [T, B, ...] and a state.
 
-`act`, `score` and `predict_values` run the same `unroll`; acting is T=1, learning is T=horizon. State is an argument and a
-result, so none of them touches memory. `policy(td, state, action)` is the TensorDict interface over them (`tensordict_api`);
-called without a state it acts from the policy's memory and keeps the new state there.
+`act`, `score` and `predict_values` run the same `unroll`; acting is T=1, learning is T=horizon. State is an argument
+and a result, so these methods do not use the policy's memory. `policy(td, state, action)` is a TensorDict interface to
+them (`tensordict_api`); without a state, it reads the state from the policy's memory and writes the new state back.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ CONTRACT = ("act", "score", "predict_values", "episode_starts", "unroll")  # met
 
 
 class Policy(nn.Module):
-    """Base class of both families. Subclasses implement `state_shapes` and `unroll`."""
+    """Base class of plain and component policies. Subclasses implement `state_shapes` and `unroll`."""
 
     head_names: tuple[str, ...] = ("actor", "critic")  # prefixes of the parameters that count as heads
-    declared_deviations: tuple[str, ...] = ()  # intended deviations, reported as such by `holdfast audit`
+    declared_deviations: tuple[str, ...] = ()  # names of deviations that `holdfast audit` reports as intended
     _unlearned: Tensor | None
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Let `act`, `score` and `predict_values` of a class with a custom `forward` run through it."""
+        """If the subclass has a custom `forward`, make `act`, `score` and `predict_values` call it."""
         super().__init_subclass__(**options)
         if cls.forward is not Policy.forward:
             for name in ("act", "score", "predict_values"):
@@ -55,7 +55,7 @@ class Policy(nn.Module):
         self._mask_was_used = False
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Refuse modules and parameters under a name the class uses, which Python would never find, and new contract methods."""
+        """Refuse to replace a contract method, or to assign a module or parameter that a class attribute would hide."""
         if name in CONTRACT or (isinstance(value, nn.Module | nn.Parameter) and hasattr(type(self), name)):
             owner = next(kind for kind in type(self).__mro__ if name in vars(kind))
             own_core = f" For a custom recurrent core, write self.core = {type(value).__name__}(...) (docs/policies.md, 'Your own core')."
@@ -70,26 +70,29 @@ class Policy(nn.Module):
     @property
     @abstractmethod
     def state_shapes(self) -> tuple[tuple[int, int], ...]:
-        """(layers, hidden) of each state leaf; () without memory."""
+        """The shape (layers, hidden) of each state tensor; () if the policy has no memory."""
         raise self._not_implemented("state_shapes")
 
     @abstractmethod
     def unroll(self, inputs: Inputs, first: Tensor, start: State) -> tuple[Tensor, Tensor, State]:
-        """Inputs [T, B, ...], first [T, B], start state -> distribution params [T, B, P], values [T, B], final state."""
+        """Run over inputs [T, B, ...] from the state `start`; reset the state to zeros where `first` [T, B] is true.
+
+        Return the parameters of the action distribution [T, B, P], the values [T, B] and the final state.
+        """
         raise self._not_implemented("unroll")
 
     def get_agent_experience_spec(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        """Input keys (shape, dtype) to store for learning. Rewards, dones and truncateds are always stored."""
+        """Return {key: (shape, dtype)} of the inputs to store for learning, besides rewards, dones and truncateds."""
         stored: dict[str, tuple[tuple[int, ...], str]] = {keys.OBS: (self.spec.obs.shape, self.spec.obs.dtype)}
         if self.spec.mask_size:
             stored[keys.ACTION_MASK] = ((self.spec.mask_size,), "bool")
         return stored
 
     def absorb(self, obs: Tensor) -> None:
-        """Update running statistics with observations [N, ...]. Called only between batches, which keeps replay parity."""
+        """Update running statistics from observations [N, ...], only between batches, so that replay is exact."""
 
     def _not_implemented(self, name: str) -> SettingsError:
-        """torch modules can be instantiated with abstract methods missing, so raise when one is called."""
+        """Return the error to raise when a missing method is called; torch does not check for abstract methods."""
         return SettingsError(
             f"{type(self).__name__} does not define {name}. A Policy must define state_shapes and unroll; "
             "an LSTMWrapper must define encode_observations and decode_actions."
@@ -98,24 +101,24 @@ class Policy(nn.Module):
     # ------------------------------------------------------------------------------ acting and learning, [T, B]
 
     def act(self, inputs: Inputs, state: State) -> Acted:
-        """Sample actions, with their log-probs and values."""
+        """Sample actions for inputs [T, B, ...], starting from `state`; return them with log-probs and values."""
         params, values, final = self._run(inputs, state)
         actions, log_prob = self.distribution.draw(params, self.sampling)
         return Acted(actions, log_prob, values, final, params)
 
     def score(self, inputs: Inputs, state: State, actions: Tensor) -> Scored:
-        """Log-probs, entropies and values of given actions [T, B, ...], replayed from a state."""
+        """Replay inputs [T, B, ...] from `state`; return log-probs of `actions` [T, B, ...], entropies and values."""
         params, values, final = self._run(inputs, state)
         log_prob, entropy = self.distribution.score(params, actions)
         return Scored(log_prob, entropy, values, final, params)
 
     @torch.no_grad()
     def predict_values(self, inputs: Inputs, state: State) -> Tensor:
-        """Values [T, B]."""
+        """Return the values [T, B] of inputs [T, B, ...], starting from `state`."""
         return self._run(inputs, state)[1]
 
     def _run(self, inputs: Inputs, state: State) -> tuple[Tensor, Tensor, State]:
-        """`unroll` with the episode starts of the inputs, illegal actions masked."""
+        """Call `unroll` with the episode starts given by the inputs, then mask illegal actions."""
         params, values, final = self.unroll(inputs, self.episode_starts(inputs), state)
         if params.shape[-1] != self.distribution.num_params:
             raise SettingsError(
@@ -129,17 +132,17 @@ class Policy(nn.Module):
         return params, values, final
 
     def episode_starts(self, inputs: Inputs) -> Tensor:
-        """first [T, B]: the observations that open a new episode. None do with memory_scope "lifetime"."""
+        """Return flags [T, B], true for the first observation of an episode; all false for memory_scope "lifetime"."""
         ended = inputs[keys.DONES].bool() | inputs[keys.TRUNCATEDS].bool()
         return torch.zeros_like(ended) if self.memory_scope == "lifetime" else ended
 
     # --------------------------------------------------------------------------------- the TensorDict interface
 
     def __call__(self, td: TensorDictBase, state: State | None = None, action: Tensor | None = None) -> Any:
-        """Prepare the TensorDict for `forward`, whether it is the default one or a custom one.
+        """Run `forward` (default or custom) on td [B] or [B, T].
 
-        state: if given, start from it, and neither read nor write the memory. action: if given, score it instead of sampling; if
-        no state is given either, start from zeros.
+        state: the start state. If given, the memory is neither read nor written.
+        action: actions to score, instead of sampling. Without a state here or in td, scoring starts from zeros.
         """
         if state is None and action is not None and keys.START_STATE + "0" not in td:
             state = self.initial_state(td.batch_size[0])
@@ -156,16 +159,16 @@ class Policy(nn.Module):
         return out
 
     def forward(self, td: TensorDictBase, state: State | None = None, action: Tensor | None = None) -> TensorDictBase:
-        """td [B] or [B, T] with the keys of `spec.keys`; writes the outputs into it and returns it."""
+        """Read the inputs in td [B] or [B, T], write the outputs into td and return td. `spec.keys` lists the keys."""
         self._mask_was_used = True
         if type(self).forward is Policy.forward:
             return api.forward(self, td, action, self.act, self.score)
         return api.forward(self, td, action, partial(Policy.act, self), partial(Policy.score, self))
 
     def only_legal(self, td: TensorDictBase, params: Tensor) -> Tensor:
-        """Give illegal actions probability 0, in a custom `forward`. params [..., P] have td's axes, or are flattened.
+        """Give illegal actions probability 0; for a custom `forward`. params: logits [..., P], td's axes or flattened.
 
-        Actions that the policy was not trained on, because it is evaluated in another world, are masked as well.
+        In a world that the policy was not trained in, actions that it has not learned are masked as well.
         """
         self._mask_was_used = True
         if self._unlearned is not None:
@@ -173,21 +176,23 @@ class Policy(nn.Module):
         if not self.spec.mask_size:
             return params
         if params.dim() == td.batch_dims + 1 and params.shape[:-1] != td.batch_size:
-            raise RuntimeError(f"only_legal: params {[*params.shape]} and td {[*td.batch_size]} need the same axes.")
+            raise RuntimeError(
+                f"only_legal: the logits {[*params.shape]} must have the axes of td {[*td.batch_size]}; transpose them."
+            )
         return only_legal(params, td[keys.ACTION_MASK].reshape(params.shape))
 
     # ------------------------------------------------------------------------------------------------ memory
 
     @property
     def memory(self) -> Memory:
-        """One row per slot, created on first use on the parameters' device."""
+        """The state of every slot, created on first use, on the device of the parameters."""
         if self._memory is None:
             self._memory = Memory(self.state_shapes, device=self._any_weight.device)
         return self._memory
 
     @property
     def _any_weight(self) -> Tensor:
-        """A parameter, for its device and dtype."""
+        """Return any parameter, to read its device and dtype."""
         weight = next(self.parameters(), None)
         if weight is None:
             raise SettingsError(f"{type(self).__name__} has no parameters, so there is nothing to train.")
@@ -204,7 +209,7 @@ class Policy(nn.Module):
         return self.memory.snapshot()
 
     def set_memory(self, memory: State) -> None:
-        """Restore a copy of what `get_memory` returned; the number of slots may differ."""
+        """Restore the states that `get_memory` returned; the number of slots may differ from the current one."""
         self.memory.restore(tuple(memory))
 
     def reset_memory(self) -> None:
@@ -217,7 +222,7 @@ class Policy(nn.Module):
 
     @contextmanager
     def set_aside(self, sampling: Sampling) -> Iterator[None]:
-        """Inside: blank memory, other sampling, eval mode. Afterwards everything is restored."""
+        """Context manager: inside, use new memory, `sampling` and eval mode; afterwards, restore the old ones."""
         kept, training = (self._memory, self.sampling), self.training
         self._memory, self.sampling = None, sampling
         self.eval()
@@ -230,14 +235,15 @@ class Policy(nn.Module):
     # ------------------------------------------------------------------------------------------------ worlds
 
     def initialize_to_world(self, spec: WorldSpec, learn: bool = True) -> list[str]:
-        """Move to another world with everything learned so far. Returns the names of its new features and actions.
+        """Move the policy to another world and keep its weights. Return the features and actions new to the policy.
 
-        learn: add weights for the new names; otherwise new features are ignored and new actions never taken.
+        learn: if true, add weights for the new names; if false, ignore new features and never take new actions.
         """
         new = self.vocabulary.missing(spec)
         if not isinstance(spec.obs, TokenObs) and (spec.obs, spec.actions) != (self.spec.obs, self.spec.actions):
             raise SettingsError(
-                f"a policy trained on {self.spec.name} cannot run in {spec.name}: only grid worlds name their features."
+                f"a policy trained on {self.spec.name} cannot run in {spec.name}, because their observation or "
+                "action spaces differ. Train a new policy."
             )
         found = {module.finds for module in self.modules() if isinstance(module, Adaptive)}
         differs = {
@@ -247,14 +253,14 @@ class Policy(nn.Module):
         lost = next((what for what, differ in differs.items() if differ and what not in found), None)
         if lost is not None:
             raise SettingsError(
-                f"{spec.name} has other {lost} than {self.spec.name}, and {type(self).__name__} does not look {lost} up by "
-                "name.\nThe agents that ship with Holdfast do: see docs/agents.md."
+                f"{spec.name} has other {lost} than {self.spec.name}, and {type(self).__name__} does not look up "
+                f"{lost} by name.\nHoldfast's grid agents do: see docs/agents.md."
             )
         self._use(spec, self.vocabulary.extended(spec) if learn else self.vocabulary)
         return new
 
     def take_vocabulary(self, vocabulary: Vocabulary) -> None:
-        """Allocate weights for these names in this order; the caller loads them next."""
+        """Resize the weights for these names, in this order. The caller must load the weights afterwards."""
         self._use(self.spec, vocabulary)
 
     def _use(self, spec: WorldSpec, vocabulary: Vocabulary) -> None:
@@ -262,14 +268,14 @@ class Policy(nn.Module):
         unlearned = torch.tensor([name not in vocabulary.actions for name in names], dtype=torch.bool)
         if len(names) and unlearned.all():
             raise SettingsError(
-                f"the policy was trained on other actions: it has none of those of {spec.name} ({', '.join(names[:5])})."
+                f"the policy knows none of the actions of {spec.name} ({', '.join(names[:5])}). Train a new policy."
             )
         parts = [module for module in self.modules() if isinstance(module, Adaptive)]
         try:
             for part in parts:
                 part.adapt(spec, vocabulary)
         except SettingsError:
-            for part in parts:  # undo the parts that had adapted
+            for part in parts:  # revert the parts that have already adapted
                 part.adapt(self.spec, self.vocabulary)
             raise
         self.spec, self.vocabulary = spec, vocabulary
@@ -280,15 +286,18 @@ class Policy(nn.Module):
     # ------------------------------------------------------------------------------------------------- parts
 
     def compile_around_recurrence(self) -> None:
-        """torch.compile the layers before and after the recurrent core."""
-        raise SettingsError(f"policy.compile=true: {type(self).__name__} does not implement compile_around_recurrence.")
+        """Apply torch.compile to the layers before and after the recurrent core."""
+        raise SettingsError(
+            f"policy.compile=true: {type(self).__name__} does not implement compile_around_recurrence(). "
+            "Implement it, or remove policy.compile."
+        )
 
     def weight_scales(self) -> dict[str, tuple[float, float]]:
-        """Per-parameter factors on trainer.weight_clip and trainer.l2_init; (1, 1) where not given."""
+        """Return {parameter name: (factor on trainer.weight_clip, factor on trainer.l2_init)}. Default: (1, 1)."""
         return {}
 
     def part_of(self, parameter_name: str) -> str:
-        """encoder, recurrence or heads: the group a parameter's gradient norm is reported under."""
+        """Return "encoder", "recurrence" or "heads", the group in which the parameter's gradient norm is reported."""
         if parameter_name.startswith("core."):
             return "recurrence"
         return "heads" if parameter_name.startswith(self.head_names) else "encoder"

@@ -1,1 +1,1 @@
-"""Layers shared by the plain and the component family. One implementation each, so that both compute the same."""
+"""Layers shared by plain and component policies. Each is implemented once, so that both compute the same results."""

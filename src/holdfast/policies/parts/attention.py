@@ -25,7 +25,7 @@ class TokenFeatures(NamedTuple):
 
 
 class AttributeEmbedding(Adaptive):
-    """One learned vector per channel, initialised at the same scale as the position features so that both matter."""
+    """One learned vector per channel, initialised at the scale of the position features so that neither dominates."""
 
     def __init__(self, num_channels: int, size: int):
         super().__init__()
@@ -39,7 +39,7 @@ class AttributeEmbedding(Adaptive):
 
 
 class FourierEmbedding(nn.Module):
-    """Tokens -> [attribute embedding | sines and cosines of the position | weight].
+    """Embed each token as [attribute embedding | sines and cosines of its position | weight].
 
     Positions are relative to the agent, so they do not depend on the window size. The lowest frequency has a period of 20
     cells, more than the widest window, so every cell has a unique encoding.
@@ -62,7 +62,7 @@ class FourierEmbedding(nn.Module):
 
 
 class CoordinateEmbedding(nn.Module):
-    """Tokens -> [attribute embedding + learned embedding of the cell | weight]."""
+    """Embed each token as [attribute embedding + learned embedding of its cell | weight]."""
 
     def __init__(self, num_channels: int, side: int, attr_embed_dim: int):
         super().__init__()
@@ -102,7 +102,7 @@ class Attention(nn.Module):
 
 
 class AttentionBlock(nn.Module):
-    """Pre-norm attention and MLP, each with a residual connection."""
+    """An attention layer and an MLP, each with a residual connection around it and a LayerNorm before it."""
 
     def __init__(self, query_dim: int, in_features: int | None, num_heads: int):
         super().__init__()
@@ -141,7 +141,7 @@ class LatentAttention(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Self-attention over vectors [N, S, D]; with a class token, its output summarises them."""
+    """Self-attention over vectors [N, S, D]. With a class token, the output is one vector that summarises them."""
 
     def __init__(self, in_features: int, num_layers: int, num_heads: int, out_features: int, use_cls_token: bool):
         super().__init__()

@@ -15,9 +15,9 @@ from holdfast.spec import WorldSpec
 
 
 class NamedActions(Adaptive):
-    """Base class: map each action of the current world to its row in the weights.
+    """Base class of layers that store one weight row per action name, and look up the rows of the world's actions.
 
-    An unknown action is mapped to row 0; the policy masks the action, so that it is never taken.
+    An unknown action gets row 0, but the policy masks it, so that it is never taken.
     """
 
     finds = "actions"
@@ -36,8 +36,8 @@ class NamedActions(Adaptive):
 class ActionEmbedding(NamedActions):
     """One learned vector per action, initialised so that the largest entry is 1.
 
-    BilinearHead multiplies tanh(h W) by these vectors. With smaller entries, the tanh saturates within the first updates as
-    soon as the policy prefers an action; the policy then hardly reacts to observations.
+    BilinearHead multiplies tanh(h W) by these vectors. If the entries were smaller, the tanh would
+    saturate in the first updates, as soon as the policy prefers one action; the policy would then ignore observations.
     """
 
     def __init__(self, spec: WorldSpec, vocabulary: Vocabulary, num_embeddings: int, embedding_dim: int):
@@ -77,11 +77,11 @@ class BilinearHead(nn.Module):
 
 
 class ActionHead(NamedActions):
-    """A linear layer with one output per action; its rows are looked up by action name."""
+    """A linear layer with one output per action; the weights of each action are looked up by its name."""
 
     def __init__(self, spec: WorldSpec, vocabulary: Vocabulary, in_features: int):
         super().__init__()
-        # Small weights: a new policy is close to uniform.
+        # With small weights, a new policy is close to uniform.
         initial = linear(in_features, len(vocabulary.actions), gain=0.01)
         self.weight, self.bias = initial.weight, initial.bias
         self.adapt(spec, vocabulary)

@@ -32,7 +32,7 @@ def mlp(sizes: list[int], activation: type[nn.Module]) -> nn.Sequential:
 
 
 class Tanh(torch.autograd.Function):
-    """Compute tanh x = 2 sigmoid(2 x) - 1 in place: on CPU torch.tanh takes three times as long as torch.sigmoid.
+    """Compute tanh x = 2 sigmoid(2 x) - 1 in place. On CPU, torch.tanh takes three times as long as torch.sigmoid.
 
     Rows are processed in blocks that stay in the CPU cache between the operations.
     """
@@ -65,7 +65,7 @@ def activate(x: Tensor, nonlinearity: str | None) -> Tensor:
 
 
 class Conv2d(nn.Conv2d):
-    """nn.Conv2d with orthogonal weights and zero bias; a faster matrix product if the kernel covers the whole input."""
+    """nn.Conv2d with orthogonal weights and zero bias. If the kernel covers the whole input, use a matrix product."""
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: int, stride: int = 1):
         super().__init__(in_channels, out_channels, kernel_size, stride)
@@ -83,7 +83,7 @@ class Conv2d(nn.Conv2d):
 
 
 class RunningNorm(nn.Module):
-    """Return (x - mean) / std, clipped to +-10. Mean and std are updated between batches only and saved with the weights."""
+    """Compute (x - mean) / std, clipped to +-10. Mean and std change only between batches and are saved as weights."""
 
     def __init__(self, size: int):
         super().__init__()

@@ -20,9 +20,9 @@ ZEN_5 = 26  # CPU family of AMD Zen 5
 
 
 def onednn_is_faster(cpuinfo: str) -> bool:
-    """Return whether oneDNN is faster on this processor, by its family rather than by a measurement.
+    """Return whether oneDNN is faster on this processor, judged by the CPU family.
 
-    A measurement could give a different answer when a run is resumed, and change the results.
+    This is not measured, because a measurement could differ when a run is resumed, which would change the results.
     """
     family = re.search(r"^cpu family\s*: (\d+)", cpuinfo, re.M)
     is_amd = re.search(r"^vendor_id\s*: AuthenticAMD", cpuinfo, re.M) is not None
@@ -40,7 +40,7 @@ USE_ONEDNN = torch.backends.mkldnn.is_available() and onednn_is_faster(_read_cpu
 
 
 class Linear(nn.Linear):
-    """nn.Linear, computed by linear() below: oneDNN or torch, the same in acting and in learning."""
+    """nn.Linear, computed by linear() below, which uses oneDNN or torch, the same one in acting and in learning."""
 
     def forward(self, input: Tensor) -> Tensor:
         return linear(input, self.weight, self.bias)
@@ -60,7 +60,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 class OneDNNLinear(torch.autograd.Function):
-    """F.linear by oneDNN: x [N, inputs], weight [outputs, inputs], bias [outputs] -> [N, outputs]."""
+    """F.linear, computed by oneDNN: x [N, inputs], weight [outputs, inputs], bias [outputs] -> [N, outputs]."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -22,7 +22,7 @@ from holdfast.spec import WorldSpec
 
 
 class TokenConv2d(Adaptive):
-    """Equal to nn.Conv2d over the dense grid of the tokens; `weight` and `bias` have the same shapes as in nn.Conv2d."""
+    """A convolution over tokens with the same results and the same weight shapes as nn.Conv2d over the dense grid."""
 
     def __init__(self, num_channels: int, side: int, out_channels: int, kernel_size: int, stride: int = 1):
         super().__init__()
@@ -69,7 +69,7 @@ class TokenConv2d(Adaptive):
 
 
 class OwnLinear(Adaptive):
-    """nn.Linear over the channels of the agent's cell: its inventory, its state, and global tokens."""
+    """nn.Linear over the channels of the agent's cell: the agent's inventory and state, and the global tokens."""
 
     def __init__(self, num_channels: int, side: int, out_features: int):
         super().__init__()
@@ -99,7 +99,7 @@ def sparse_product(row: Tensor, column: Tensor, values: Tensor, dense: Tensor, n
 
 
 class SparseProduct(torch.autograd.Function):
-    """Sparse product by scipy, which accepts unsorted entries; on CPU torch would need MKL and sorted entries."""
+    """Sparse matrix product, computed by scipy, because on CPU torch would need MKL and sorted entries."""
 
     @staticmethod
     def forward(ctx: Any, row: Tensor, column: Tensor, values: Tensor, dense: Tensor, num_rows: int) -> Tensor:

@@ -15,7 +15,7 @@ from holdfast.spec import TokenObs, WorldSpec
 
 NO_TOKEN = 0xFF
 GLOBAL_TOKEN = 0xFE
-NO_FEATURE, UNKNOWN = -1, -2  # in the channel table: not a feature of this world; not in the vocabulary
+NO_FEATURE, UNKNOWN = -1, -2  # entries of the channel table: no feature of this world; not in the vocabulary
 
 
 class PlacedTokens(NamedTuple):
@@ -42,8 +42,8 @@ class TokenSet(NamedTuple):
 class TokenGrid(Adaptive):
     """Look-up tables for the channel, cell and weight of each token.
 
-    A feature that is an amount has one channel, and is divided by the channel's scale. A categorical feature has one
-    channel per value, so that value 0 is not lost. Global tokens are placed on the agent's cell, the centre.
+    An amount has one channel; its weight is the amount divided by the channel's scale. A categorical feature has one
+    channel per value, with weight 1, so that value 0 is not lost. Global tokens are placed on the agent's cell (centre).
     """
 
     finds = "features"
@@ -99,7 +99,7 @@ class TokenGrid(Adaptive):
         return PlacedTokens(N, *(x[usable] for x in placed[1:]))
 
     def side_by_side(self, tokens: Tensor, normalized: bool = True) -> TokenSet:
-        """Return the tokens of observations [N, K, 3], uint8, without the columns at the end that are always padding."""
+        """Return the tokens of observations [N, K, 3], uint8, padded to the longest observation."""
         real = tokens[..., 0] != NO_TOKEN
         longest = int(real.any(0).nonzero().max()) + 1 if bool(real.any()) else 1
         chosen, real = tokens[:, :longest].long(), real[:, :longest]
@@ -119,16 +119,16 @@ class TokenGrid(Adaptive):
 
     @torch.compiler.disable
     def _warn_once(self, tokens: Tensor, cell: Tensor, channel: Tensor) -> None:
-        """Warn about invalid tokens, once. Features that are not in the vocabulary are dropped without a warning."""
+        """Warn about invalid tokens, at most once. Features outside the vocabulary are dropped without a warning."""
         invalid = tokens[(cell < 0) | (channel == NO_FEATURE)]
         if self._warned or not len(invalid):
             return
         self._warned = True
         coordinate, attribute, value = invalid[0].tolist()
         warnings.warn(
-            f"ignoring {len(invalid)} invalid tokens: they are outside the window, or not a feature in the world's spec. The "
-            f"first has coordinate {coordinate:#04x}, attribute {attribute}, value {value}. Check the world's observations; "
-            "further invalid tokens are ignored without a warning.",
+            f"ignoring {len(invalid)} invalid tokens, outside the window or with a feature that is not in the world's "
+            f"spec. The first has coordinate {coordinate:#04x}, attribute {attribute}, value {value}. Check the "
+            "world's observations; further invalid tokens are ignored without a warning.",
             stacklevel=2,
         )
 
@@ -139,9 +139,9 @@ def pick(table: Tensor, index: Tensor) -> Tensor:
 
 
 def grid_side(spec: WorldSpec) -> int:
-    """Return the side length of the grid around a world's window: 11, 17, 23, ...
+    """Return the side length of the grid that holds a world's window: 11, 17, 23, ...
 
-    With these sizes, a convolution with stride 3 covers every cell.
+    With these lengths, a convolution with stride 3 reaches every cell.
     """
     if not isinstance(spec.obs, TokenObs):
         raise SettingsError(

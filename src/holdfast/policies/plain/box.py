@@ -61,7 +61,7 @@ class BoxPolicy(LSTMWrapper):
             num_outputs //= 2
             self.log_std = nn.Parameter(torch.full((num_outputs,), log_std))
         head_sizes = [hidden_size, *heads]
-        # Small weights in the last layer: a new policy is close to uniform, so the first updates explore.
+        # With small weights in the last layer, a new policy is close to uniform, so the first updates explore.
         self.actor = nn.Sequential(*mlp(head_sizes, nn.Tanh), linear(head_sizes[-1], num_outputs, 0.01))
         self.critic = nn.Sequential(*mlp(head_sizes, nn.Tanh), linear(head_sizes[-1], 1))
 
@@ -95,7 +95,7 @@ class BoxPolicy(LSTMWrapper):
         return (torch.cat(vectors, -1) if len(vectors) > 1 else vectors[0]).float()
 
     def _part(self, observations: Tensor, part: ObsPart) -> Tensor:
-        """Return one part of a Dict observation, or else the whole observation, as [N, *part.shape]."""
+        """Return one part of a Dict observation, or the whole observation if it is not a Dict, as [N, *part.shape]."""
         if isinstance(self.spec.obs, BoxObs) and self.spec.obs.parts:
             observations = observations[:, part.start : part.start + part.size]
         return observations.reshape(len(observations), *part.shape)
@@ -109,7 +109,7 @@ class ImageEncoder(nn.Module):
         self.scale = scale
         self.channels_last = shape[-1] in (1, 3, 4) or shape[-1] < shape[0]
         height, width, channels = shape if self.channels_last else (*shape[1:], shape[0])
-        # 8/4, 4/2, 3/1 is the usual stack for 84 x 84 images; small images need smaller kernels and strides.
+        # Kernel/stride 8/4, 4/2, 3/1 is usual for 84 x 84 images; small images need smaller kernels and strides.
         stack = ((8, 4), (4, 2), (3, 1)) if min(height, width) >= 36 else ((3, 1), (3, 2), (3, 1))
         layers: list[nn.Module] = []
         for outputs, (kernel, stride) in zip((32, 64, 64), stack, strict=True):
