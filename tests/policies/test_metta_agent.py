@@ -202,7 +202,7 @@ def test_a_head_without_names_refuses_other_action_lists():
     policy.initialize_to_world(replace(TOKENS, name="the same"))
     shuffled = replace(TOKENS, name="away", actions=DiscreteActions(tuple(reversed(MOVES.names))))
     with pytest.raises(
-        SettingsError, match="away has other actions than the same, and ComponentPolicy does not look actions up"
+        SettingsError, match="away has other actions than the same, and ComponentPolicy does not look up actions"
     ):
         policy.initialize_to_world(shuffled)
 

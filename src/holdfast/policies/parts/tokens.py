@@ -43,7 +43,7 @@ class TokenGrid(Adaptive):
     """Look-up tables for the channel, cell and weight of each token.
 
     An amount has one channel; its weight is the amount divided by the channel's scale. A categorical feature has one
-    channel per value, with weight 1, so that value 0 is not lost. Global tokens are placed on the agent's cell (centre).
+    channel per value, with weight 1, so that value 0 is not lost. Global tokens are placed on the agent's own cell.
     """
 
     finds = "features"
