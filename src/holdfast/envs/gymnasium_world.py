@@ -16,7 +16,7 @@ from holdfast.spec import WorldSpec
 
 
 class GymWorld(World):
-    """Gymnasium environments. The seed for episode k of environment i is `episode_seed(seed, i, k)`."""
+    """A world of Gymnasium environments. The seed for episode k of environment i is `episode_seed(seed, i, k)`."""
 
     def __init__(self, settings: GymEnv, env_ids: range, buffers: Buffers | None = None):
         self._envs: list[gymnasium.Env] = []

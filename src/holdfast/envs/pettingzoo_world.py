@@ -16,10 +16,11 @@ from holdfast.spec import WorldSpec
 
 
 class PettingZooWorld(World):
-    """An environment is reset when its last agent leaves; until then, slots of agents that left earlier wait.
+    """A world of PettingZoo parallel environments, with one slot per agent.
 
-    Rows of a waiting slot are not valid. The end of an agent's episode is reported once, in the step in which the agent
-    leaves. The row with the first observation of its next episode is marked as truncated, so that memory is reset.
+    An environment is reset when its last agent has left. Until then, the slots of agents that left earlier wait, and
+    their rows are not valid. The end of an agent's episode is reported once, in the step in which the agent leaves. The
+    row with the first observation of the agent's next episode is marked as truncated, so that memory is reset.
     """
 
     def __init__(self, settings: PettingZooEnv, env_ids: range, buffers: Buffers | None = None):
@@ -50,7 +51,7 @@ class PettingZooWorld(World):
             except (Exception, SystemExit) as error:
                 raise self._failure(index, "step", error) from error
             slots = self.slots_of(index)
-            if not any(self._present[slots]):  # start the next episode, also for the slots that waited
+            if not any(self._present[slots]):  # start the next episode for all slots, even those that waited
                 self.buffers.truncated[slots] |= ~self.buffers.valid[slots]
                 self._begin_next(index)
 
@@ -101,7 +102,7 @@ class PettingZooWorld(World):
             raise self._failure(index, "reset", error) from error
 
     def _read_mask(self, infos: Any, agent: Any, slot: int, final: bool = False) -> None:
-        """Read the action mask of an agent, or its final mask. The mask of a waiting slot is set to all true."""
+        """Read an agent's action mask (final: for the last observation). The mask of a waiting slot is all true."""
         if self._masks is None:
             return
         try:

@@ -166,7 +166,7 @@ class BoxWriter:
 
 
 class MaskReader:
-    """Read `info["action_mask"]`: 0 or 1 (or bool) per action; masks of several choices are concatenated."""
+    """Read `info["action_mask"]`: 0 or 1 (or bool) per action; for MultiDiscrete, per choice of each dimension."""
 
     def __init__(self, sizes: tuple[int, ...]):
         self._size = sum(sizes)
@@ -183,7 +183,7 @@ class MaskReader:
             raise BadMask(f"an action mask with no legal action{which}")
 
     def read_final(self, info: Mapping[str, Any], out: np.ndarray) -> None:
-        """Copy the mask for the last observation of an episode. It may be missing or all false: no action follows."""
+        """Copy the mask for an episode's last observation. It may be missing or all false, as no action follows."""
         if info.get(keys.ACTION_MASK) is None:
             out[:] = True
         else:
@@ -204,7 +204,7 @@ class MaskReader:
 
 
 def _scale(space: spaces.Space) -> float:
-    """Return the divisor that scales an image to about 1: the largest value of the space; 1 if infinite or no image."""
+    """Return the divisor for pixel values: the largest value of an image space; 1 if infinite, or for other spaces."""
     if not isinstance(space, spaces.Box) or len(space.shape) != 3:
         return 1.0
     largest = float(np.max(space.high, initial=0.0))

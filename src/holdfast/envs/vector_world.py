@@ -40,13 +40,13 @@ def make_vector_world(settings: GymVectorEnv, env_ids: range) -> VectorWorld:
 class VectorWorld(World):
     """A Gymnasium VectorEnv with any of the three autoreset modes, one slot per environment.
 
-    With NEXT_STEP, the step after the end of an episode ignores its action and returns the first observation of the
+    With NEXT_STEP, the step after the end of an episode ignores the action and returns the first observation of the
     next episode. That row is not valid, and it is marked as truncated so that memory is reset.
 
     Holdfast seeds only episode 0; later episodes use the random generator of the vector environment.
     """
 
-    replays = False  # single episodes cannot be started
+    replays = False  # a single episode cannot be started
 
     def __init__(self, envs: VectorEnv, name: str, env_ids: range | None = None, hide: Sequence[int] = ()):
         env_ids = range(envs.num_envs) if env_ids is None else env_ids
@@ -54,7 +54,7 @@ class VectorWorld(World):
         self._mode = (envs.metadata or {}).get("autoreset_mode")
         if not isinstance(self._mode, AutoresetMode):
             raise SettingsError(
-                f"{name}: metadata['autoreset_mode'] is {self._mode!r}, so the time of resets is unknown.\n"
+                f"{name}: metadata['autoreset_mode'] is {self._mode!r}, so it is unknown when environments are reset.\n"
                 "Set it to the gymnasium.vector.AutoresetMode that the environment implements."
             )
         self._reader = obs_reader(envs.single_observation_space, name, hide, lead=(envs.num_envs,))

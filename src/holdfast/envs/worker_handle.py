@@ -44,15 +44,15 @@ class Worker:
         self.envs = slice(env_ids.start - all_ids.start, env_ids.stop - all_ids.start)
         self.slots = slice(self.envs.start * spec.agents_per_env, self.envs.stop * spec.agents_per_env)
         self.failures = 0  # consecutive failures
-        self.since = np.zeros(len(env_ids), np.int64)  # [environments] number of the first episode after the last start
+        self.since = np.zeros(len(env_ids), np.int64)  # [environments] episode number at the last start
         self.answered = False
-        self.returning = 0  # acknowledgements missing after a restart: 2, then 1 once built, 0 once replayed
+        self.returning = 0  # DONE answers still expected after a restart: 2, then 1 once built, 0 once replayed
         self.restarted = 0.0  # time of the last restart, on the world's clock
         self.process: Any = None  # multiprocessing does not export the class
         self._what_to_serve = (settings, env_ids, spec, memory, len(all_ids) * spec.agents_per_env, self.slots)
 
     def start(self, point: ReplayPoint | None = None) -> None:
-        """Start a new process. It sends DONE once built and, if `point` is given, again once replayed."""
+        """Start a new process. It sends DONE once its world is built and again once `point`, if given, is replayed."""
         self.returning = 0 if point is None else 2
         commands, self.commands = spawn.Pipe(duplex=False)
         self.answers, answers = spawn.Pipe(duplex=False)
@@ -124,7 +124,7 @@ class Worker:
         return Failure(f"{how}.", HoldfastError(f"{self} (pid {self.process.pid}) {how}.{hint}"), reported=False)
 
     def reported(self) -> Failure:
-        """Read the failure that a worker reported, with the original error class."""
+        """Read the error that the worker reported, and return it as a failure with the original error class."""
         try:
             kind, text, origin = json.loads(self.answers.recv_bytes())
         except (EOFError, OSError):
@@ -167,7 +167,7 @@ def stop_workers(workers: list[Worker], seconds: float = CLOSING_SECONDS) -> Non
     try:
         for worker in running:
             worker.process.join(max(0.0, deadline - time.monotonic()))
-    finally:  # also after a second Ctrl-C
+    finally:  # even after a second Ctrl-C
         for worker in running:
             worker.kill()
         workers.clear()

@@ -26,12 +26,12 @@ from holdfast.errors import HoldfastError, NonFiniteError, SettingsError
 from holdfast.spec import WorldSpec
 
 # A command is one byte; a replay point follows REPLAY. The answer is one byte; a report follows FAILED.
-# os.read and os.write: an empty step of two workers takes 100 us, with Connection.send_bytes 150 us.
+# With os.read and os.write, an empty step of two workers takes 100 us; with Connection.send_bytes, 150 us.
 STEP, REPLAY = b"s", b"p"
-DONE, FAILED, ALIVE = b"d", b"f", b"a"  # ALIVE: sent while episodes are replayed, which may take hours
+DONE, FAILED, ALIVE = b"d", b"f", b"a"  # ALIVE is sent while episodes are replayed, which may take hours
 ALIVE_SECONDS = 1.0
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)  # terminals and `timeout` signal the whole process group; the parent decides
+SIGNALS = (signal.SIGINT, signal.SIGTERM)  # sent to all processes of the group; only the parent reacts
 ERRORS = {kind.__name__: kind for kind in (HoldfastError, SettingsError, NonFiniteError, ReplayError)}
 
 

@@ -1,7 +1,7 @@
 """Step environments in several worker processes, in lockstep. All workers write into the same shared arrays.
 
-Every worker has a contiguous share of the environments, and the seed for an episode depends on the number of its
-environment, so results do not depend on the number of workers.
+Every worker has a contiguous share of the environments. Seeds depend on the number of the environment, not on the
+worker, so results do not depend on the number of workers.
 
 A worker that dies, hangs or reports an error during a run is replaced: its environments continue with their next
 episodes, and `info["lost"]` [slots] is true for their slots in that step. NaN and Inf stop the run.
@@ -27,15 +27,15 @@ from holdfast.errors import HoldfastError, NonFiniteError, SettingsError
 
 logger = logging.getLogger(__name__)
 
-HEARTBEAT_SECONDS = 0.25  # interval of checks for dead workers: a child process may keep the pipe of a dead worker open
+HEARTBEAT_SECONDS = 0.25  # interval of checks for dead workers, as a child process may keep a dead worker's pipe open
 BUILDING_SECONDS = 60.0  # minimum time limit for building a worker or replaying its episodes
 
 
 class WorkerWorld(World):
     """A world whose environments are stepped by `num_workers` processes, with the same results as in one process.
 
-    A step that takes longer than `timeout` seconds is a failure. A failed worker is restarted up to `failures` times in
-    a row, and `on_failure` is called each time; the count returns to 0 when one of its episodes ends normally.
+    A worker fails if it dies, reports an error, or needs more than `timeout` seconds for a step. It is restarted up to
+    `failures` times in a row, with a call of `on_failure` each time; an episode that ends normally resets the count.
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class WorkerWorld(World):
     ):
         if num_workers > len(env_ids):
             raise SettingsError(
-                f"trainer.num_workers={num_workers}: more workers than environments.\n"
-                f"Use at most trainer.num_workers={len(env_ids)}, or raise env.num_envs={len(env_ids)}."
+                f"trainer.num_workers={num_workers}: more workers than environments (env.num_envs={len(env_ids)}).\n"
+                f"Use at most trainer.num_workers={len(env_ids)}, or set env.num_envs to at least {num_workers}."
             )
         spec = settings.describe()
         num_slots = len(env_ids) * spec.agents_per_env
@@ -61,7 +61,7 @@ class WorkerWorld(World):
         self._on_failure = on_failure or logger.warning
         # with few cores, workers that are built at the same time slow each other down
         self._building_seconds = max(BUILDING_SECONDS, timeout) * num_workers
-        self._episodes = np.zeros(num_slots, np.int64)  # before this step: a dying worker may corrupt the shared array
+        self._episodes = np.zeros(num_slots, np.int64)  # before this step; a dying worker may corrupt the shared array
         # copied through memoryviews in every step, which takes less than 1 us; numpy's copyto takes 5 us
         self._episodes_here, self._episodes_shared = self._episodes.data, self.buffers.episode.data
         self._workers: list[Worker] = []
@@ -87,13 +87,13 @@ class WorkerWorld(World):
         shares = [point.of_envs(worker.envs.start, worker.envs.stop) for worker in self._workers]
         for worker, share in zip(self._workers, shares, strict=True):
             worker.since, worker.failures = share.episodes, 0
-        # workers send ALIVE while they replay, so this limits only the time without an answer
+        # workers send ALIVE while they replay, so this limits only the time between two answers
         self._run(max(BUILDING_SECONDS, self._timeout), REPLAY, shares)
         self._episodes_here[:] = self._episodes_shared
 
     def _step(self, envs: range) -> None:
         b = self.buffers
-        if self.lost is not None:  # undo the flags set below: not every world writes its flags in every step
+        if self.lost is not None:  # undo the flags set below, because not every world writes its flags in every step
             b.truncated[self.lost], b.valid[self.lost] = False, True
             self.lost = None
         self._run(self._timeout, STEP)
@@ -102,7 +102,7 @@ class WorkerWorld(World):
         self._episodes_here[:] = self._episodes_shared
 
     def _check_finite(self) -> None:
-        """Do nothing: every worker checks its rows."""
+        """Do nothing, because every worker checks its own rows."""
 
     def _run(self, seconds: float, command: bytes, points: list[ReplayPoint] | None = None) -> None:
         if self.closed:
@@ -112,15 +112,16 @@ class WorkerWorld(World):
                 worker.send(command, points[worker.number] if points else None)
             self._gather(seconds, survive=command == STEP)
         except BaseException:
-            # also after an interrupt: remaining answers to this command would be read as answers to the next
+            # even after an interrupt, because late answers to this command would be read as answers to the next one
             stop_workers(self._workers, FAILING_SECONDS)
             self.close()
             raise
 
     def _gather(self, seconds: float, survive: bool = False) -> None:
-        """Wait up to `seconds` for every worker, including restarted workers. `survive`: restart workers that fail.
+        """Wait up to `seconds` for every worker to answer. `survive`: restart workers that fail, and wait for them too.
 
-        Without a restart, a death or hang raises at once; of several reported errors, the first in slot order raises.
+        If a worker that may not be restarted dies or hangs, raise at once. If workers report errors, wait for the
+        others, then raise the error of the first worker.
         """
         waiting = set(self._workers)
         stopping: dict[int, HoldfastError] = {}
@@ -135,9 +136,9 @@ class WorkerWorld(World):
                 elif worker.answered:
                     waiting.discard(worker)
                 else:
-                    began = self._clock  # ALIVE: start waiting again
+                    began = self._clock  # ALIVE: restart the time limit
             if not ready:
-                # Count timeouts instead of measuring time: after Ctrl-Z and fg, all workers would seem late
+                # Count timeouts instead of measuring time; otherwise all workers would seem late after Ctrl-Z and fg
                 self._clock += self._heartbeat
                 failed = [
                     (worker, failure) for worker in waiting if (failure := self._check_silent(worker, began, seconds))
@@ -149,7 +150,7 @@ class WorkerWorld(World):
                 elif failure.reported:
                     stopping[worker.number] = failure.error
                     waiting.discard(worker)
-                    self._forget(worker)  # the worker exits after a report, which is not a second failure
+                    self._forget(worker)  # after a report the worker exits, which is not a second failure
                 else:
                     raise failure.error
         if stopping:

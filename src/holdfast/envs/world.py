@@ -5,7 +5,7 @@ last observation of the ended episode; so a policy receives every first observat
 If actions are masked, `info["action_mask"]` marks the legal actions for `obs`, after `reset` and after `step`.
 `info["valid"]` is false for rows that are not transitions: a NEXT_STEP reset, or an agent that has left the episode.
 If a worker failed in a step, the rows of its environments are false in `info["valid"]` and true in `info["lost"]`, and
-`obs` is the first observation of a new episode: the end of the lost episode is unknown, so do not learn from it.
+`obs` is the first observation of a new episode. The end of the lost episode is unknown, so do not learn from the row.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class ReplayPoint:
 
 
 class World(gymnasium.vector.VectorEnv):
-    """A set of environments with one slot per agent. Subclasses write `self.buffers`; each call overwrites its arrays.
+    """A set of environments with one slot per agent. Subclasses write `self.buffers`; each step overwrites them.
 
     `env_ids` are the numbers of these environments in the run. Seeds depend on these numbers, not on the index in this
     world.
@@ -123,7 +123,7 @@ class World(gymnasium.vector.VectorEnv):
         self.steps = 0
         self.seed = 0
         self.on_replayed: Callable[[], None] = lambda: None  # called after each replayed step
-        self.lost: np.ndarray | None = None  # [slots] true: the episode was lost in the last step; None: no episode was
+        self.lost: np.ndarray | None = None  # [slots] true: the episode was lost in the last step; None: none was lost
 
     def __enter__(self) -> Self:
         return self
@@ -157,7 +157,7 @@ class World(gymnasium.vector.VectorEnv):
                 raise
             raise SettingsError(
                 f"env.action_mask=true: {self.world_spec.name} returned {error.__cause__} from reset().\n"
-                "It must return info['action_mask'] with every observation. If it has no masks, remove env.action_mask."
+                "The environment must return a mask with every observation. If it has no masks, remove env.action_mask."
             ) from error
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
@@ -194,7 +194,7 @@ class World(gymnasium.vector.VectorEnv):
             if b.episode[slots.start] != episode:
                 raise ReplayError(
                     f"{self.world_spec.name}: environment {self.env_ids[index]} cannot be replayed: "
-                    f"its episode ended earlier than the original, within {len(actions)} steps"
+                    f"the replayed episode ended within {len(actions)} steps, earlier than the original"
                 )
         self.steps = point.steps
 

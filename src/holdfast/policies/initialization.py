@@ -1,7 +1,7 @@
 """`policy.init=seeds`: initialise weights as in the first version of these agents, instead of Holdfast's default (`own`).
 
-Most layers are the same in both (Linear and Conv orthogonal with gain 1, or sqrt 2 before a tanh; biases 0). This file
-re-initialises only the layers that differ; docs/agents.md lists them with the reasons.
+Most layers are initialised in the same way in both (Linear and Conv orthogonal with gain 1, or sqrt 2 before a tanh;
+biases 0). This file re-initialises only the layers that differ; docs/agents.md lists them with the reasons.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from holdfast.recurrence.recurrent import Recurrent
 
 @torch.no_grad()
 def initialize_like_seeds(policy: Policy) -> None:
-    """Re-initialise the layers of a new policy whose initialisation was different in the first version."""
+    """Re-initialise those layers of a new policy that the first version of the agents initialised differently."""
     for module in policy.modules():
         match module:
             case Recurrent() | MinGRU():
-                # Each matrix orthogonal as a whole, not gate by gate. The first version had LSTMs only, so the biases
+                # Make each matrix orthogonal as a whole, not gate by gate. The first version had LSTMs only, so biases
                 # of GRU and minGRU are not changed.
                 for parameter in module.parameters():
                     if parameter.dim() == 2:
@@ -39,7 +39,7 @@ def initialize_like_seeds(policy: Policy) -> None:
                 module.weight.mul_(0.1 / module.weight.abs().max())  # the largest entry becomes 0.1
             case ActionHead():
                 nn.init.orthogonal_(module.weight)
-            case heads.ActionHead(layer=nn.Linear(weight=weight)):  # for actions without names
+            case heads.ActionHead(layer=nn.Linear(weight=weight)):  # actions without names
                 nn.init.orthogonal_(weight)
             case layers.Conv2d() | observations.ObsOwnLinear() if module.entry.nonlinearity == "tanh":
                 if module.entry.initialization is None:

@@ -20,7 +20,7 @@ class LSTMWrapper(Policy):
 
     Usually a subclass only implements `encode_observations` and `decode_actions`. Alternatively, it overrides `forward` and
     calls `_manage_lstm_state`, `self.lstm` and `_store_lstm_state` in that order; these methods read and write the memory,
-    reset it at episode starts and detach it.
+    reset it at episode starts and detach the state that they store.
 
     core: "lstm", "gru", "mingru", "none" (no memory), or a custom Core.
     """
@@ -85,8 +85,8 @@ class LSTMWrapper(Policy):
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return the start state h and c, each [layers, B, hidden], and the slots [B] to store the final state for.
 
-        The slots are None if memory is neither read nor written. td: [B], [B, TT] or flattened to [B * TT]. Its episode
-        starts are used by the next call of `self.lstm`.
+        The slots are None if memory is neither read nor written. td: [B], [B, TT] or flattened to [B * TT]. The next
+        call of `self.lstm` uses the episode starts in td.
         """
         call = self._managed = open_call(self, td, B, TT)
         h, c = (leaf.to(device) for leaf in call.start)
@@ -106,7 +106,7 @@ class LSTMWrapper(Policy):
 
     @torch.compiler.disable
     def _store_lstm_state(self, lstm_h: Tensor, lstm_c: Tensor, env_id: Tensor | None) -> None:
-        """Store the detached state for the slots `env_id` [B]; if None, the policy only returns it as the final state."""
+        """Detach the state and store it for the slots `env_id` [B]. If None, only return it as the final state."""
         if env_id is None:
             self._pure_final = (lstm_h, lstm_c)
         else:

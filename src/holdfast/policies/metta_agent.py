@@ -1,4 +1,4 @@
-"""MettaAgent: a policy of either family, and the data that is saved with its weights."""
+"""MettaAgent: a plain or component policy, with the data that is saved with its weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast.spec import WorldSpec
 
 
 class MettaAgent(nn.Module):
-    """A policy of either family, and the data that is saved with its weights: settings, world spec and graph.
+    """A plain or component policy, with the data that is saved with its weights: settings, world spec and graph.
 
     Calls and attribute reads are forwarded to `agent.policy`, so that wrappers such as DistributedDataParallel work. To set
     an attribute of the policy, set it on `agent.policy`.
@@ -30,7 +30,7 @@ class MettaAgent(nn.Module):
     def __init__(self, settings: PolicySection, spec: WorldSpec, graph: Any = None):
         super().__init__()
         self.settings = settings
-        self.built_for = spec  # decides the sizes of layers; the agent may move to another world later
+        self.built_for = spec  # the world that layer sizes were chosen for; the agent may move to another world later
         self.graph = graph
         if graph is None and isinstance(settings, ComponentPolicySettings):
             self.graph = read_graph(settings.agent)
@@ -62,14 +62,14 @@ class MettaAgent(nn.Module):
         return agent
 
     def take(self, facts: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
-        """Load weights saved from an agent of either family. Weights are matched by shared_name()."""
+        """Load the weights of a saved plain or component agent. Weights are matched by shared_name()."""
         policy = self.policy
         policy.take_vocabulary(Vocabulary.from_json(facts["vocabulary"]))
         given = {shared_name(name): tensor for name, tensor in weights.items()}
         own = policy.state_dict()
         if len(given) < len(weights):
             raise SettingsError(
-                "two of these weights have the same name once component prefixes are removed; rename one component."
+                "two of these weights have the same name without component prefixes; rename one of the components."
             )
         unmatched = sorted(given.keys() ^ {shared_name(name) for name in own})
         if unmatched:
@@ -87,7 +87,7 @@ class MettaAgent(nn.Module):
 
 
 def shared_name(name: str) -> str:
-    """Return the weight name that both families share: components._core_.layer.bias_l0 -> core.bias_l0."""
+    """Return the name that a weight has in both families: core.bias_l0 for components._core_.layer.bias_l0."""
     parts = name.split(".")
     if len(parts) < 3 or parts[0] != "components" or parts[2] not in ("layer", "kept"):
         return name

@@ -87,7 +87,7 @@ def load_file(file: str, asked: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickle look up their module
     folder = str(path.absolute().parent)
-    # First, so that the file can import modules in its folder, as a script can; moved to the end for later imports.
+    # First in sys.path while the file runs, so that it can import modules in its folder like a script; last afterwards.
     sys.path.insert(0, folder)
     try:
         spec.loader.exec_module(module)
@@ -103,7 +103,7 @@ def load_file(file: str, asked: str) -> ModuleType:
 
 
 def _make_own(kind: type[Policy], py_agent: str, spec: WorldSpec, options: dict[str, Any]) -> Policy:
-    """Build a user's policy class with the world's spec, its `kwargs` and the common settings that are not the default."""
+    """Build a user's policy with the world's spec, policy.kwargs and the common settings that are not the default."""
     kwargs = options.pop("kwargs")
     changed = {key: value for key, value in options.items() if not (key == "memory_scope" and value == "episode")}
     try:
@@ -113,14 +113,14 @@ def _make_own(kind: type[Policy], py_agent: str, spec: WorldSpec, options: dict[
         raise SettingsError(
             f"py_agent={py_agent}: {error}.\nThe class was called with ({given}); check policy.kwargs and the constructor."
         ) from error
-    except SystemExit as error:  # otherwise the command would end, perhaps with exit code 0
+    except SystemExit as error:  # without this, the command would end, perhaps with exit code 0
         raise SettingsError(
             f"py_agent={py_agent}: its constructor calls sys.exit(){place_of(error)}. Raise an exception instead."
         ) from error
 
 
 def _options(settings: PolicySection) -> dict[str, Any]:
-    """Return the constructor arguments, without settings that keep the agent's default (None or "own")."""
+    """Return the constructor arguments. Settings of None or "own" are left out, so the agent's default applies."""
     options: dict[str, Any] = settings.model_dump(exclude={"agent", "py_agent", "init", "compile", "weights"})
     names = {"hidden": "hidden_size", "layers": "num_layers"}
     return {names.get(key, key): value for key, value in options.items() if value not in (None, "own")}

@@ -1,7 +1,8 @@
-"""The TensorDict interface `policy(td, state=None, action=None)`, over `Policy.act` and `Policy.score`.
+"""The TensorDict interface `policy(td, state=None, action=None)`.
 
-`forward` is the default implementation: it converts axes, state, memory and keys for the time-major methods. The functions `act`,
-`score` and `predict_values` do the reverse, so that a policy with a custom `forward` can be trained and audited like any other.
+`forward`, the default implementation, converts td to time-major inputs and a state and calls `Policy.act` or `score`.
+The functions `act`, `score` and `predict_values` do the reverse: they build a td and call the custom `forward` of a
+policy, so that such a policy can be trained and audited like any other.
 """
 
 from __future__ import annotations
@@ -42,16 +43,16 @@ class Scored(NamedTuple):
 
 @dataclass
 class Call:
-    """One call of the TensorDict interface, with the recurrence's axes."""
+    """The sizes, episode starts, start state and slots of one call of the TensorDict interface."""
 
     T: int
     B: int
     first: Tensor  # [T, B] bool
     start: State  # leaves [layers, B, hidden]
-    slots: Tensor | None  # [B] when acting from memory; None: memory is not involved
+    slots: Tensor | None  # [B] slots whose memory is read and written; None: memory is not used
 
 
-# ----------------------------------------------------------------------- a TensorDict call over plain tensors
+# --------------------------------------------------------------- the default forward: from a TensorDict to tensors
 
 
 def forward(
@@ -61,7 +62,7 @@ def forward(
     act: Callable[[Inputs, State], Acted],
     score: Callable[[Inputs, State, Tensor], Scored],
 ) -> TensorDictBase:
-    """Call `act` or `score` with the inputs in td and write the outputs into td. Without a state in td, use the memory."""
+    """Call `act` or `score` with the inputs in td and write the outputs into td. If td holds no state, use memory."""
     B, T = td.batch_size[0], (td.batch_size[1] if td.batch_dims == 2 else 1)
     call = open_call(policy, td, B, T)
     for key, size in ((keys.BPTT, T), (keys.BATCH, B)):
@@ -84,17 +85,21 @@ def forward(
 
 
 def open_call(policy: Policy, td: TensorDictBase, B: int, T: int) -> Call:
-    """Episode starts and start state of a td [B], [B, T] or flattened to [B * T]; the state comes from td or from memory."""
+    """Read the episode starts and the start state for td, which is [B], [B, T] or flattened to [B * T].
+
+    The state comes from td if td holds one, otherwise from the memory.
+    """
     for key in (keys.DONES, keys.TRUNCATEDS):
         if key not in td:
             raise KeyError(
-                f"td lacks {key!r}, which marks the observations that open an episode. Pass zeros if none do."
+                f"td has no key {key!r}, which marks the first observation of each episode. Add it; use zeros if no "
+                "episode starts in td."
             )
     mask_size = policy.spec.mask_size
     if mask_size and keys.ACTION_MASK not in td:
         raise KeyError(
-            f"td lacks {keys.ACTION_MASK!r} [..., {mask_size}]: {policy.spec.name} masks actions. "
-            "If get_agent_experience_spec is your own, list the mask there."
+            f"td has no key {keys.ACTION_MASK!r} [..., {mask_size}], but {policy.spec.name} masks actions. Add it. "
+            "If your policy overrides get_agent_experience_spec, it must list the mask too."
         )
     flags = {key: td[key].reshape(B, T).transpose(0, 1) for key in (keys.DONES, keys.TRUNCATEDS)}
     first = policy.episode_starts(flags)
@@ -105,18 +110,18 @@ def open_call(policy: Policy, td: TensorDictBase, B: int, T: int) -> Call:
 
 
 def _slots(td: TensorDictBase, B: int, T: int) -> Tensor:
-    """Slot numbers [B]: given one by one, or consecutive from training_env_id_start, or from 0."""
+    """Return the slot numbers [B]: `slot_ids` if given, otherwise consecutive from training_env_id_start or 0."""
     if keys.SLOT_IDS in td:
         return td[keys.SLOT_IDS].reshape(B, T)[:, 0]
     start = int(td[keys.SLOT_START].reshape(-1)[0]) if keys.SLOT_START in td else 0
     return torch.arange(start, start + B, device=td.device)
 
 
-# ----------------------------------------------------------- plain tensors over a policy's own TensorDict forward
+# ---------------------------------------------------------------- a custom forward: from tensors to a TensorDict
 
 
 def act(policy: Policy, inputs: Inputs, state: State) -> Acted:
-    """Actions, log-probs, values and final state of one step, acting from a memory that holds `state`."""
+    """Take one step with the policy's custom `forward`, which acts from a temporary memory that holds `state`."""
     td, slots = _batch(inputs), torch.arange(state[0].shape[1] if state else 0)
     td.set(keys.SLOT_START, torch.zeros_like(td[keys.DONES], dtype=torch.long))
     kept, policy._memory = policy._memory, Memory(policy.state_shapes, device=policy._any_weight.device)
@@ -130,7 +135,7 @@ def act(policy: Policy, inputs: Inputs, state: State) -> Acted:
 
 
 def score(policy: Policy, inputs: Inputs, state: State, actions: Tensor) -> Scored:
-    """Log-probs, entropies and values of actions [T, B, ...], and the final state if `forward` returns one."""
+    """Score actions [T, B, ...] with the policy's custom `forward`. If it returns no final state, the state is ()."""
     td = _batch(inputs)
     T, B = actions.shape[:2]
     out = policy(td, state, actions.transpose(0, 1) if td.batch_dims == 2 else actions[0])
@@ -140,7 +145,7 @@ def score(policy: Policy, inputs: Inputs, state: State, actions: Tensor) -> Scor
 
 @torch.no_grad()
 def predict_values(policy: Policy, inputs: Inputs, state: State) -> Tensor:
-    """Return the values [T, B]. Scores an arbitrary action, so that nothing is sampled."""
+    """Return the values [T, B]. To avoid sampling, score arbitrary actions (zeros)."""
     spec = policy.spec.actions
     flags = inputs[keys.DONES]
     blank = torch.zeros(*flags.shape, *spec.shape, dtype=getattr(torch, spec.dtype), device=flags.device)
@@ -148,7 +153,7 @@ def predict_values(policy: Policy, inputs: Inputs, state: State) -> Tensor:
 
 
 def _batch(inputs: Inputs) -> TensorDict:
-    """Inputs [T, B, ...] as a TensorDict [B, T], or [B] for a single step."""
+    """Return the inputs [T, B, ...] as a TensorDict [B, T], or [B] for a single step."""
     T, B = inputs[keys.DONES].shape
     if T == 1:
         return TensorDict({key: x[0] for key, x in inputs.items()}, batch_size=[B])
@@ -168,12 +173,12 @@ def _time_major(x: Tensor, td: TensorDictBase) -> Tensor:
 
 
 def _batch_major(x: Tensor, td: TensorDictBase) -> Tensor:
-    """[T, B, ...] back to the axes of td."""
+    """Convert [T, B, ...] back to the axes of td."""
     return x.transpose(0, 1) if td.batch_dims == 2 else x.squeeze(0)
 
 
 def with_state(td: TensorDictBase, state: State, prefix: str) -> TensorDictBase:
-    """A copy of td with state leaves [layers, B, hidden] in it, expanded along the time axis if there is one."""
+    """Return a copy of td plus the state leaves [layers, B, hidden], repeated along the time axis if td has one."""
     td = td.copy()
     for i, leaf in enumerate(state):
         rows = leaf.transpose(0, 1)
@@ -184,6 +189,6 @@ def with_state(td: TensorDictBase, state: State, prefix: str) -> TensorDictBase:
 
 
 def read_state(td: TensorDictBase, num_leaves: int, B: int, T: int, prefix: str = keys.START_STATE) -> State:
-    """The state that `with_state` stored: leaves [layers, B, hidden]."""
+    """Return the state that `with_state` stored, with leaves [layers, B, hidden]."""
     leaves = (td[f"{prefix}{i}"] for i in range(num_leaves))
     return tuple(leaf.reshape(B, T, *leaf.shape[-2:])[:, 0].transpose(0, 1) for leaf in leaves)

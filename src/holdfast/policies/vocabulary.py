@@ -15,7 +15,7 @@ from holdfast.spec import ActionSpec, DiscreteActions, Feature, MultiDiscreteAct
 
 @dataclass(frozen=True)
 class Channel:
-    """One input channel: an amount ("inv:heart", divided by `scale`) or a category ("tag=wall", 1 if present)."""
+    """One input channel: an amount ("inv:heart", divided by `scale`) or a category ("tag=wall", 1 or 0)."""
 
     name: str
     scale: float = 1.0
@@ -53,7 +53,7 @@ class Vocabulary:
 
 
 class Adaptive(nn.Module):
-    """Base class: a layer that must be adapted to how the current world numbers its features or actions."""
+    """Base class of layers that depend on how the current world numbers its features or actions."""
 
     finds: ClassVar[Literal["features", "actions"] | None] = None  # what the layer looks up by name
 

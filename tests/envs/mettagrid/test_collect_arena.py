@@ -58,10 +58,10 @@ def walk_the_chain(settings):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (CollectEnv(size=5, agents=4, mines=6), ["env.agents=4", "env.mines=6", "9 cells", "env.size=5"]),
+        (CollectEnv(size=5, agents=4, mines=6), ["env.agents=4", "env.mines=6", "9 free cells", "env.size=5"]),
         (
             ArenaEnv(size=8),
-            ["env.agents=24", "env.mines=10", "env.generators=5", "env.altars=5", "36 cells", "env.size=8"],
+            ["env.agents=24", "env.mines=10", "env.generators=5", "env.altars=5", "36 free cells", "env.size=8"],
         ),
     ],
 )

@@ -16,7 +16,7 @@ from holdfast.errors import HoldfastError
 
 
 class MettaGridWorld(World):
-    """One simulation per environment. All agents of a simulation start and end together, at a step known in advance."""
+    """One MettaGrid simulation per environment. All its agents start and end together, at steps known in advance."""
 
     def __init__(self, settings: MettaGridEnv, env_ids: range, buffers: Buffers | None = None):
         self._game = settings.game()
@@ -88,7 +88,7 @@ class MettaGridWorld(World):
         self._steppers[index] = simulation.step
 
     def _explain(self, i: int, error: RuntimeError) -> Exception:
-        """Return a HoldfastError if an observation has too many tokens, and all other errors unchanged."""
+        """Return a HoldfastError if `error` reports too many tokens; otherwise return `error` unchanged."""
         found = re.search(r"budget exceeded for agent (\d+).*attempted=(\d+)", str(error))
         if not found:
             return error

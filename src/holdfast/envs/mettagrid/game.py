@@ -30,7 +30,7 @@ class Game(Protocol):
 
 
 class ScatterGame:
-    """A game with objects on random cells of a walled room. `things` maps the setting of each number to a cell name."""
+    """A game with objects on random cells of a walled room. `things` maps each count setting to a cell name."""
 
     config: GameConfig
 
@@ -42,8 +42,8 @@ class ScatterGame:
         if len(self._things) > num_cells:
             *others, last = (f"env.{key}={count}" for key, count in counts.items())
             raise SettingsError(
-                f"{', '.join(others)} and {last} do not fit into the {num_cells} cells inside "
-                f"env.size={settings.size}. Raise env.size or use smaller numbers."
+                f"{', '.join(others)} and {last} do not fit into the {num_cells} free cells of a map "
+                f"with env.size={settings.size}. Use a larger env.size or smaller numbers."
             )
 
     def map(self, seed: int) -> Map:
@@ -103,7 +103,7 @@ def most_in_view(weights: np.ndarray, positions: np.ndarray, window: int) -> int
 
 
 def most_tokens(room: Map, thing_tokens: list[int], window: int) -> int:
-    """Return an upper limit for the number of observation tokens: object i has `thing_tokens[i]` tokens, a wall 1."""
+    """Return an upper bound on tokens per observation. Object i has `thing_tokens[i]` tokens, a wall has one."""
     import numpy as np
 
     walls = np.array([[cell == "wall" for cell in row] for row in room])

@@ -69,8 +69,8 @@ def features(interface: mg.PolicyEnvInterface) -> tuple[Feature, ...]:
     if ids != FEATURE_IDS:
         others = ", ".join(sorted(name for name, _ in ids.items() ^ FEATURE_IDS.items()))
         raise HoldfastError(
-            f"The observation features of this MettaGrid game differ from Holdfast's games ({others}). They cannot run "
-            "in one process, because MettaGrid keeps feature ids in global variables.\n"
+            f"The observation features of this MettaGrid game differ from those of Holdfast's games ({others}). "
+            "Such games cannot share a process, because MettaGrid keeps feature ids in global variables.\n"
             "Build the game's configuration with holdfast.envs.mettagrid.layout.make_config."
         )
     categories = {

@@ -66,7 +66,7 @@ class MemoryGame:
         self.config = _config(settings, _num_tokens(mazes[0], settings.window))
 
     def map(self, seed: int) -> Map:
-        """Return a map of mazes below each other, each with a random cue. Rows are shared, as they are only read."""
+        """Return a map of mazes below each other, each with a random cue. Mazes share row lists: a map is only read."""
         ups = Random(seed).getrandbits(self._rooms)
         return [row for room in range(self._rooms) for row in self._mazes[ups >> room & 1]]
 

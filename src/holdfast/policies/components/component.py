@@ -15,7 +15,7 @@ from holdfast.policies.parts.layers import activate
 from holdfast.policies.vocabulary import Vocabulary
 from holdfast.spec import WorldSpec
 
-Size = Annotated[int, Field(ge=1, le=65536, strict=True)]  # strict: true is not 1
+Size = Annotated[int, Field(ge=1, le=65536, strict=True)]  # strict, so that `true` is not read as 1
 
 
 class Params(Section):
@@ -51,7 +51,7 @@ class Shape:
 
 
 class BuildContext(NamedTuple):
-    """The arguments needed to build a component: the world's spec and the policy's vocabulary."""
+    """What a component is built for: the world's spec and the policy's vocabulary."""
 
     spec: WorldSpec
     vocabulary: Vocabulary
@@ -65,15 +65,15 @@ REGISTERED: dict[str, type[Component]] = {}  # by class name
 
 
 class Component(nn.Module):
-    """Base class: subclasses create their layers in `build` and return the shape of their output.
+    """Base class of components. A subclass implements `build`, which creates the layers and returns the output's shape.
 
-    The output for one row must not depend on the others. The module with the weights must be named `self.layer`, so that
-    weights have the same names as in the plain family.
+    The output for one row must not depend on the other rows. The module with the weights must be named `self.layer`, so
+    that weights have the same names as in the plain family.
     """
 
     Params: ClassVar[type[Params]] = Params
     reads: ClassVar[tuple[tuple[Kind, ...], ...]] = (("vector",),)  # the kinds accepted for each source, in order
-    reads_more: ClassVar[bool] = False  # accepts any number of further sources of the same kinds as the last
+    reads_more: ClassVar[bool] = False  # accepts further sources, of the same kinds as the last one
     has_weights: ClassVar[bool] = False  # accepts `nonlinearity` and `initialization`
     layer: Any
 
@@ -99,10 +99,10 @@ class Component(nn.Module):
         """Apply the layer and the nonlinearity to the sources' outputs [N, ...]; return [N, ...]."""
         return activate(self.layer(*sources), self.entry.nonlinearity)
 
-    forward: Callable[..., Any] = apply_layer  # typed as in nn.Module, so that subclasses choose their arguments
+    forward: Callable[..., Any] = apply_layer  # typed as in nn.Module, so that subclasses may take other arguments
 
     def absorb(self, obs: Tensor) -> None:
-        """Update statistics from observations [N, ...]. Called only between batches, so that replay parity holds."""
+        """Update statistics from observations [N, ...]. Called only between batches, so that replay is exact."""
 
     @torch.no_grad()
     def initialize(self, gain: float = 1.0) -> None:

@@ -18,10 +18,10 @@ from holdfast.spec import WorldSpec, keys
 
 
 class ComponentPolicy(Policy):
-    """Run the components in order on tensors [T * B, ...]; recurrent components get [T, B, ...] and their state tensors.
+    """A policy that runs its components in order on tensors [T * B, ...], or [T, B, ...] for recurrent components.
 
-    hidden_size, num_layers: sizes of `_core_` that replace the sizes in the YAML file.
-    core: the cell that replaces the cell of every recurrent component.
+    hidden_size, num_layers: sizes of `_core_`, instead of the sizes in the YAML file.
+    core: the cell of every recurrent component, instead of the cells in the YAML file.
     """
 
     def __init__(

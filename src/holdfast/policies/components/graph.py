@@ -19,7 +19,7 @@ REQUIRED = (OBS, CORE, ACTION, VALUE)
 
 
 def read_entries(data: Any, where: str) -> dict[str, Entry]:
-    """Return the components of a parsed agent file, each one validated. where: the file's name, for error messages."""
+    """Validate a parsed agent file and return its components. where: the file's name, for error messages."""
     if not isinstance(data, Mapping) or set(data) != {"components"} or not isinstance(data["components"], Mapping):
         raise SettingsError(
             f"{where}: an agent file must have exactly one top-level key, `components`, a mapping of names to components."

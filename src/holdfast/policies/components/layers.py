@@ -74,7 +74,7 @@ class Flatten(Component):
 
 
 class SameShape(Component, abstract=True):
-    """Base class: one source, and an output with the same shape."""
+    """Base class of components that have one source and an output of the same shape."""
 
     reads = (("vector", "vectors", "grid"),)
 
@@ -109,9 +109,9 @@ class LayerNorm(Component):
 
 
 class Dropout(Component):
-    """Drop the same units for a whole batch, and none in evaluation.
+    """Keep one dropout mask from collecting a batch to the end of its updates; drop nothing in evaluation.
 
-    A new mask at every call would break replay parity.
+    With a new mask at every call, learning could not replay what the policy computed while acting.
     """
 
     class Params(Params):
@@ -135,7 +135,7 @@ class Dropout(Component):
 
 
 class ResidualMLP(Component):
-    """Compute x + MLP(LayerNorm(x)) once per layer."""
+    """Residual blocks: each of `num_layers` blocks computes x + MLP(LayerNorm(x))."""
 
     class Params(Params):
         num_layers: Size = 1

@@ -45,7 +45,7 @@ class ObsTokenPadStrip(Component):
 
 
 class ObservationNormalizer(Component):
-    """Divide the amount of each token by the scale of its channel; for tokens on a grid."""
+    """For tokens on a grid: divide each token's amount by the scale of its channel."""
 
     reads = (("token grid",),)
 
@@ -59,13 +59,13 @@ class ObservationNormalizer(Component):
 
 
 class ObsAttrValNorm(ObservationNormalizer):
-    """Divide the amount of each token by the scale of its channel; for tokens as a set."""
+    """For tokens as a set: divide each token's amount by the scale of its channel."""
 
     reads = (("tokens",),)
 
 
 class TokenEmbedding(Component, abstract=True):
-    """Base class: embed each token as a vector with the module class `embedding`."""
+    """Base class of components that embed each token as a vector, with the module class `embedding`."""
 
     reads = (("tokens",),)
     embedding: ClassVar[type[nn.Module]]
@@ -116,7 +116,7 @@ class ObsLatentAttn(Component):
 
 
 class ObsSelfAttn(Component):
-    """Self-attention over vectors or tokens. With a class token, the output is one vector; without, one per input."""
+    """Self-attention over vectors or tokens. The output is one vector with a class token, one per input without it."""
 
     reads = (("vectors", "token features"),)
 
