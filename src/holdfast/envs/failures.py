@@ -1,4 +1,4 @@
-"""Write error messages for environments that fail: the environment, its slots, the error and its source line."""
+"""Error messages for environments that fail. They name the environment, its slots, the error and its source line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class BadMask(BadValue):
 
 
 def environment_error(world: str, where: str, doing: str, step: int, error: BaseException) -> HoldfastError:
-    """Return the error for the user. `where`: "environment 3 (slot 3)"; `doing`: "step" or "reset"."""
+    """Return the error to show to the user. `where`: such as "environment 3 (slot 3)"; `doing`: "step" or "reset"."""
     if isinstance(error, BadValue):
         return HoldfastError(f"{world}: {where} returned {error} from {doing}() at step {step}.")
     frames = traceback.extract_tb(error.__traceback__)[-1:]

@@ -77,7 +77,7 @@ class GymWorld(World):
 
 
 def make_env(settings: GymEnv) -> gymnasium.Env:
-    """Create one environment; SettingsError if the environment does not exist or cannot be created."""
+    """Create one environment; raise SettingsError if the environment does not exist or cannot be created."""
     env_id = settings.name.removeprefix("gym:")
     try:
         return gymnasium.make(env_id, **{"disable_env_checker": True, **settings.kwargs})

@@ -122,7 +122,7 @@ class PettingZooWorld(World):
 
 
 def make_env(settings: PettingZooEnv) -> Any:
-    """Create an environment with `parallel_env(**kwargs)` of the module; SettingsError if that is not possible."""
+    """Create an environment by calling `parallel_env(**kwargs)` of the module; raise SettingsError if that fails."""
     module_name = settings.name.removeprefix("pettingzoo:")
     try:
         module = importlib.import_module(module_name)
@@ -157,7 +157,7 @@ def _nearest(module_name: str) -> str:
 
 
 def _checked_agents(env: Any, world: str) -> list[Any]:
-    """Return the possible agents; SettingsError if the list is empty or the agents have different spaces."""
+    """Return the possible agents; raise SettingsError if the list is empty or the agents have different spaces."""
     agents = list(getattr(env, "possible_agents", None) or ())
     if not agents:
         raise SettingsError(

@@ -14,7 +14,7 @@ STEPS = 20
 
 
 def why_not_replayable(settings: EnvSection, in_a_worker: bool, worker_timeout: float) -> str | None:
-    """Return why episodes cannot be replayed, in one line, or None if they can.
+    """Return one line that says why episodes cannot be replayed, or None if they can be.
 
     The test plays the same episode in a new environment and in one that has already played another episode.
     `in_a_worker`: play in a worker process, in case a step hangs or kills its process.

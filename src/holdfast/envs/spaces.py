@@ -1,7 +1,7 @@
 """Translate Gymnasium spaces to Holdfast specs, and convert observations, actions and action masks.
 
 A reader or writer is built once per world. `lead` is () for values of one slot and (N,) for a batch of N slots.
-`reader.read(obs, out)` checks the observation against its space (BadValue if shape or dtype do not fit) and copies it
+`reader.read(obs, out)` checks the observation against its space (raises BadValue if they do not fit) and copies it
 into `out` [*lead, *spec.shape], because environments may reuse their arrays.
 `writer.write(actions)` converts policy actions [N, *spec.shape] to a new array [N, *the environment's action shape].
 """
@@ -23,7 +23,7 @@ from holdfast.spec import BoxActions, BoxObs, DiscreteActions, DiscreteObs, Mult
 def obs_reader(
     space: spaces.Space, world: str, hide: Iterable[int] = (), lead: tuple[int, ...] = ()
 ) -> BoxReader | DiscreteReader | DictReader:
-    """Return the reader for an observation space; SettingsError if the space is not supported."""
+    """Return the reader for an observation space; raise SettingsError if the space is not supported."""
     hide = sorted(set(hide))
     if hide and not (isinstance(space, spaces.Box) and len(space.shape) == 1):
         raise SettingsError(
@@ -114,7 +114,7 @@ class DictReader:
 
 
 def action_writer(space: spaces.Space, world: str, first_slot: int, masked: bool = False) -> ChoiceWriter | BoxWriter:
-    """Return the writer for an action space; SettingsError if the space is unsupported, or continuous and `masked`."""
+    """Return the writer for an action space; raise SettingsError if it is unsupported, or continuous and `masked`."""
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return ChoiceWriter(space, masked)
     if not (isinstance(space, spaces.Box) and np.dtype(space.dtype).kind == "f"):
@@ -173,7 +173,7 @@ class MaskReader:
         self._starts = np.cumsum([0, *sizes[:-1]])
 
     def read(self, info: Mapping[str, Any], out: np.ndarray) -> None:
-        """Copy the action mask into `out` [size] bool; BadMask if the mask is missing or allows no action."""
+        """Copy the action mask into `out` [size] bool; raise BadMask if the mask is missing or allows no action."""
         if info.get(keys.ACTION_MASK) is None:
             raise BadMask(f"no info[{keys.ACTION_MASK!r}]")
         self._copy(info[keys.ACTION_MASK], out)
@@ -212,7 +212,7 @@ def _scale(space: spaces.Space) -> float:
 
 
 def _checked(obs: Any, shape: tuple[int, ...], dtype: str, what: str = "an observation") -> np.ndarray:
-    """Return `obs` as an array; BadValue if its shape is not `shape` or its dtype cannot be cast to `dtype`."""
+    """Return `obs` as an array; raise BadValue if it does not have this shape or cannot be cast to `dtype`."""
     try:
         array = np.asarray(obs)
     except ValueError as error:

@@ -19,7 +19,7 @@ from holdfast.spec import WorldSpec
 
 
 def make_vector_world(settings: GymVectorEnv, env_ids: range) -> VectorWorld:
-    """Create the vector implementation of an environment; SettingsError if it does not exist or cannot be created."""
+    """Create the vector implementation of an environment; raise SettingsError if that fails."""
     env_id = settings.name.removeprefix("gymvec:")
     try:
         envs = gymnasium.make_vec(env_id, len(env_ids), vectorization_mode="vector_entry_point", **settings.kwargs)
@@ -94,7 +94,7 @@ class VectorWorld(World):
             raise self._explain("step", error) from error
 
     def _restart(self, ended: np.ndarray, info: dict[str, Any]) -> None:
-        """Convert the rows where `ended` [N] is true to same-step autoreset; `buffers.obs` is from step()."""
+        """Convert the rows where `ended` [N] is true to same-step autoreset. `buffers.obs` is the result of step()."""
         b = self.buffers
         if self._mode is AutoresetMode.NEXT_STEP:
             junk = self._restarting

@@ -1,4 +1,4 @@
-"""LSTMWrapper: base class for recurrent policies; subclasses write `encode_observations` and `decode_actions`."""
+"""LSTMWrapper: base class for recurrent policies; subclasses implement `encode_observations` and `decode_actions`."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Policy(nn.Module):
         return stored
 
     def absorb(self, obs: Tensor) -> None:
-        """Update running statistics from observations [N, ...], only between batches, so that replay is exact."""
+        """Update running statistics from observations [N, ...]. Called between batches, so that replay is exact."""
 
     def _not_implemented(self, name: str) -> SettingsError:
         """Return the error to raise when a missing method is called; torch does not check for abstract methods."""
@@ -166,7 +166,7 @@ class Policy(nn.Module):
         return api.forward(self, td, action, partial(Policy.act, self), partial(Policy.score, self))
 
     def only_legal(self, td: TensorDictBase, params: Tensor) -> Tensor:
-        """Give illegal actions probability 0; for a custom `forward`. params: logits [..., P], td's axes or flattened.
+        """In a custom `forward`, give illegal actions probability 0. params: logits [..., P], with td's axes or flat.
 
         In a world that the policy was not trained in, actions that it has not learned are masked as well.
         """
@@ -213,11 +213,11 @@ class Policy(nn.Module):
         self.memory.restore(tuple(memory))
 
     def reset_memory(self) -> None:
-        """Clear every slot."""
+        """Clear the memory of every slot."""
         self.memory.reset()
 
     def reset_env_memory(self, env_id: int | Tensor) -> None:
-        """Clear these slots only."""
+        """Clear the memory of these slots only."""
         self.memory.reset(env_id)
 
     @contextmanager

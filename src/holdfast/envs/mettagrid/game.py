@@ -51,7 +51,7 @@ class ScatterGame:
 
 
 class MettaGridEnv(EnvSection):
-    """Settings for a MettaGrid world. Subclasses add settings and return the game from `game`."""
+    """Settings for a MettaGrid world. Subclasses add settings and implement `game`."""
 
     usual_agent: ClassVar[str] = "fast"
     known_deterministic: ClassVar[bool] = True

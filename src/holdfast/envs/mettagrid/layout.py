@@ -64,7 +64,7 @@ def describe_game(name: str, game: Game) -> WorldSpec:
 
 
 def features(interface: mg.PolicyEnvInterface) -> tuple[Feature, ...]:
-    """Return the observation features of a game; HoldfastError if they differ from those of the shared layout."""
+    """Return the observation features of a game; raise HoldfastError if they are not those of the shared layout."""
     ids = {feature.name: feature.id for feature in interface.obs_features}
     if ids != FEATURE_IDS:
         others = ", ".join(sorted(name for name, _ in ids.items() ^ FEATURE_IDS.items()))

@@ -37,7 +37,7 @@ class ActionEmbedding(NamedActions):
     """One learned vector per action, initialised so that the largest entry is 1.
 
     BilinearHead multiplies tanh(h W) by these vectors. If the entries were smaller, the tanh would
-    saturate in the first updates, as soon as the policy prefers one action; the policy would then ignore observations.
+    saturate in the first updates, as soon as the policy prefers one action; it would then hardly react to observations.
     """
 
     def __init__(self, spec: WorldSpec, vocabulary: Vocabulary, num_embeddings: int, embedding_dim: int):

@@ -83,7 +83,7 @@ class Conv2d(nn.Conv2d):
 
 
 class RunningNorm(nn.Module):
-    """Compute (x - mean) / std, clipped to +-10. Mean and std change only between batches and are saved as weights."""
+    """Normalise x by a running mean and std, clipped to +-10. Both change only between batches. Saved as buffers."""
 
     def __init__(self, size: int):
         super().__init__()

@@ -15,7 +15,7 @@ from holdfast.spec import WorldSpec
 
 
 class GridAgent(LSTMWrapper):
-    """Base class: subclasses implement `encode_observations`, which returns features [N, 128] for tokens [N, K, 3].
+    """Base class of grid agents. Subclasses implement `encode_observations`: tokens [N, K, 3] -> features [N, 128].
 
     options: `hidden_size`, `num_layers`, `core` and `memory_scope` for LSTMWrapper.
     """
