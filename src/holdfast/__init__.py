@@ -1,3 +1,3 @@
-"""Holdfast trains agents that have to remember, and keeps every agent's memory straight by construction."""
+"""Holdfast trains recurrent policies with PPO over many environments, and audits recurrent policies for state bugs."""
 
 __version__ = "0.1.0"

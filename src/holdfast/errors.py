@@ -12,7 +12,7 @@ OURS = Path(__file__).parent
 
 
 class HoldfastError(Exception):
-    """An error the user can act on; the message names the cause, the value and what to do."""
+    """An error that the user can fix; the message names the cause, the value and what to do."""
 
 
 class SettingsError(HoldfastError):

@@ -58,7 +58,7 @@ def test_damage_says_what_is_wrong(tmp_path, save, refused):
     file = path / "policy.safetensors"
     size = file.stat().st_size
     file.write_bytes(file.read_bytes()[:-1])
-    assert refused(path) == f"{file}: damaged, {size - 1:,} bytes instead of {size:,}"
+    assert refused(path) == f"{file}: damaged; it has {size - 1:,} bytes instead of {size:,}"
     with pytest.raises(CheckpointError):
         load_checkpoint(path)
     assert issubclass(CheckpointError, HoldfastError)

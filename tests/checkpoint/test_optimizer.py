@@ -79,8 +79,8 @@ def break_group(facts, **changes):
 
 MISFITS = {
     "another kind": (lambda t, f: f.update(kind="SGD"), "for 'SGD', not for Adam"),
-    "no groups": (lambda t, f: f.pop("param_groups"), "no parameter groups, 2 expected"),
-    "one group": (lambda t, f: f["param_groups"].pop(), "1 parameter groups, 2 expected"),
+    "no groups": (lambda t, f: f.pop("param_groups"), "no parameter groups in the checkpoint, but 2"),
+    "one group": (lambda t, f: f["param_groups"].pop(), "1 parameter groups in the checkpoint, but 2"),
     "group is text": (lambda t, f: f.update(param_groups=["a", "b"]), "group 0 is a str"),
     "other parameters": (lambda t, f: break_group(f, params=[0]), "params differs"),
     "unknown setting": (lambda t, f: break_group(f, evil=1), "unknown setting 'evil'"),

@@ -176,7 +176,7 @@ def test_facts_that_would_not_come_back_are_refused_by_name(tmp_path, facts, rea
 
 
 def test_nan_weights_are_not_saved_over_good_ones(tmp_path):
-    with pytest.raises(CheckpointError, match="policy w holds NaN"):
+    with pytest.raises(CheckpointError, match="policy w contains NaN"):
         save_checkpoint(tmp_path, "a", {"policy": {"w": torch.tensor([1.0, torch.nan])}}, {})
     assert list(tmp_path.iterdir()) == []
 
@@ -191,7 +191,7 @@ def test_a_full_disk_leaves_no_stump_and_says_what_it_needs(tmp_path, save):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert str(error.value).startswith(f"{tmp_path / '02'}: cannot be written")
-    assert "needs 1.0 MB, has" in str(error.value)
+    assert "needs 1.0 MB; " in str(error.value)
     assert list(tmp_path.iterdir()) == [before]
 
 

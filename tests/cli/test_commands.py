@@ -335,7 +335,7 @@ def test_settings_names_a_key_of_all_agents_once(capsys):
         (["trainr"], "Did you mean trainer?"),
         (["env=memry"], "Did you mean memory?"),
         (["py_agent=fst"], "Did you mean fast?"),
-        (["trainer.lr=3"], "env=..., py_agent=... or agent=..."),
+        (["trainer.lr=3"], "env=NAME, py_agent=NAME or agent=NAME"),
     ],
 )
 def test_settings_bad_words(words, part, capsys):

@@ -62,7 +62,7 @@ def test_every_rule_is_tried():
         (["policy.init=seeds", "policy.weights=runs/x"], "policy.init=seeds: has no effect with policy.weights"),
         (
             ["trainer.num_workers=9"],
-            "trainer.num_workers=9: must be at most env.num_envs=8",
+            "trainer.num_workers=9: must be at most env.num_envs, which is 8",
         ),
     ],
 )

@@ -85,9 +85,9 @@ def test_a_run_folder_is_not_trusted_to_name_code(tmp_path: Path):
     words = [f"py_agent={code}:MyPolicy", "env=gym:CartPole-v1", "env.num_envs=2", "trainer.horizon=4", "progress=off"]
     own = train(load_settings([*words, "trainer.total_timesteps=8", "run=own", f"runs_dir={tmp_path}"])).run
     code.write_text(code.read_text() + f"\nopen({str(tmp_path / 'ran')!r}, 'w').close()\n")
-    with pytest.raises(SettingsError, match=r"is code. If you trust it, add:\n--py-agent .*mine.py:MyPolicy"):
+    with pytest.raises(SettingsError, match=r"is custom code. If you trust it, add:\n--py-agent .*mine.py:MyPolicy"):
         evaluate_run(own)
-    with pytest.raises(SettingsError, match="is code"):
+    with pytest.raises(SettingsError, match="is custom code"):
         evaluate_run(own, py_agent="another.py:MyPolicy")
     assert not (tmp_path / "ran").exists()
     assert evaluate_run(own, episodes=2, py_agent=f"{code}:MyPolicy").episodes == 2

@@ -91,7 +91,7 @@ WAYS = {
     "missing key": (honestly("policy", lambda t: t.pop(sorted(t)[0])), "another agent"),
     "missing key of the optimizer": (honestly("optimizer", lambda t: t.pop(sorted(t)[0])), "is missing"),
     "extra key": (honestly("policy", lambda t: t.update(more=torch.ones(1))), "another agent"),
-    "NaN weights": (honestly("policy", lambda t: t[sorted(t)[0]].fill_(torch.nan)), "holds NaN"),
+    "NaN weights": (honestly("policy", lambda t: t[sorted(t)[0]].fill_(torch.nan)), "contains NaN"),
     "other architecture": (other_architecture, "of another size"),
 }
 

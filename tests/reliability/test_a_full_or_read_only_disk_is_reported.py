@@ -87,9 +87,9 @@ def test_a_run_goes_on_says_so_each_time_and_saves_when_it_can(how: str, stopped
         assert f"{stopped / 'checkpoints' / name}: cannot be written: {REASONS[how]}" in line
         assert "Training continues; to stop it instead, use trainer.on_disk_error=stop." in line
         if how == "full":
-            needs, has = line.split("needs ")[1].split(")")[0].split(", has ")
+            needs, free = line.split("needs ")[1].split(")")[0].split("; ")
             assert float(needs.removesuffix(" MB")) >= 0.1
-            assert float(has.removesuffix(" MB")) > 1.0  # of the real disk, which is not full
+            assert float(free.removesuffix(" MB are free")) > 1.0  # of the real disk, which is not full
     check_whole(stopped, ["00000001", "00000002", "00000005", "00000006"])
     assert digest(stopped) == digest(run([*WORDS, "progress=off"], tmp_path, "untouched"))
 

@@ -177,7 +177,7 @@ def test_a_line_cut_by_a_crash_is_left_out_and_a_broken_one_is_named(tmp_path):
     assert read_metrics(tmp_path) == [{"a": 1}, {"a": 2}]
     for line in ("nonsense", "3", "[" * 100_000, ""):
         file.write_text(f'{{"a": 1}}\n{line}\n{{"a": 3}}\n')
-        with pytest.raises(HoldfastError, match=r"metrics.jsonl: line 2 is not a JSON object"):
+        with pytest.raises(HoldfastError, match=r"metrics.jsonl: line 2 is damaged"):
             read_metrics(tmp_path)
     with pytest.raises(HoldfastError, match=r"metrics.jsonl: missing|none: missing"):
         read_metrics(tmp_path / "none")
@@ -309,7 +309,7 @@ def test_a_run_that_another_process_has_gone_on_with_is_left_alone(tmp_path):
     seen = size_of_metrics(path)
     with reopened(tmp_path, 5) as run:
         run.log_metrics({"update": 6})
-    with pytest.raises(SettingsError, match="another process has resumed it"):
+    with pytest.raises(SettingsError, match="another process has just resumed this run"):
         RunFolder.reopen(path, settings(tmp_path, "run=demo"), 5, seen)
     assert len(read_metrics(path)) == 6
 

@@ -59,7 +59,7 @@ def test_a_wrong_field_is_named(field, value, facts):
         facts[outer][inner] = value
     else:
         facts[outer] = value
-    with pytest.raises(CheckpointError, match=rf"^{field}[.0-9]* is .* in facts\.json$"):
+    with pytest.raises(CheckpointError, match=rf"^{field}[.0-9]* is .* in facts\.json, which is invalid$"):
         RunState.from_json(facts)
 
 

@@ -35,7 +35,7 @@ def newest_first(folder: Path) -> list[Path]:
 
 
 def best_first(folder: Path) -> list[Path]:
-    """List checkpoints by mean return, highest first (newer first if equal), without those that have no return."""
+    """List checkpoints by mean return, highest first (newer first if equal). Checkpoints without a return are left out."""
     returns: dict[Path, float] = {}
     for path in newest_first(folder):
         try:
@@ -79,9 +79,9 @@ def _has_files(path: Path) -> bool:
     except FileNotFoundError:
         return False  # removed in the meantime
     except OSError:
-        return True  # reading it will raise the error
+        return True  # the error is raised when the checkpoint is read
 
 
 def _numeric_order(name: str) -> list[tuple[int, int, str]]:
-    """Return a sort key: step-9 before step-10; names that begin with a letter before those that begin with a digit."""
+    """Return a sort key that puts step-9 before step-10, and names that begin with a letter before all others."""
     return [(1, int(p), "") if p.isdigit() else (0, 0, p) for p in re.split(r"([0-9]+)", name) if p]

@@ -41,7 +41,7 @@ def restore_optimizer(optimizer: Adam, tensors: Mapping[str, Tensor], facts: Map
     own, saved = optimizer.state_dict()["param_groups"], facts.get("param_groups")
     if not isinstance(saved, list) or len(saved) != len(own):
         found = len(saved) if isinstance(saved, list) else "no"
-        raise CheckpointError(f"optimizer: the checkpoint has {found} parameter groups, {len(own)} expected")
+        raise CheckpointError(f"optimizer: {found} parameter groups in the checkpoint, but {len(own)} in this policy")
     groups = [_fit_group(f"optimizer: parameter group {i}", own[i], group) for i, group in enumerate(saved)]
     optimizer.load_state_dict({"state": _fit_state(optimizer, tensors, groups), "param_groups": groups})
 

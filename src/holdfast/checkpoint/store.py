@@ -1,7 +1,7 @@
-"""A checkpoint is a folder: `<group>.safetensors` per group, `facts.json`, and `manifest.json`, written last.
+"""A checkpoint is a folder with one `<group>.safetensors` per group of tensors, `facts.json` and `manifest.json`.
 
-It is written under a hidden name and renamed once everything is synced to disk, so it is complete or absent. Only one
-process writes to a folder of checkpoints.
+The folder is written under a hidden name and renamed once everything is synced to disk, so a checkpoint is complete or
+absent. Only one process may write to a folder of checkpoints.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def save_checkpoint(
         raise CheckpointError(f"{target / FACTS}: not written: {problem}")
     facts_data = dump_json(dict(facts))
     if len(facts_data) > MAX_FACTS_BYTES:
-        size = f"{len(facts_data):,} bytes, the limit is {MAX_FACTS_BYTES:,}"
+        size = f"too large: {len(facts_data):,} bytes, but the limit is {MAX_FACTS_BYTES:,}"
         raise CheckpointError(f"{target / FACTS}: not written: {size}")
     copies = {group: _copy(target, group, members) for group, members in tensors.items()}
     partial = folder / f".{name}.partial"
@@ -193,17 +193,17 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         )
     manifest.pop("sha256", None)
     if data != _seal(manifest):
-        raise CheckpointError(f"{file}: damaged, its content does not match the SHA-256 in it")
+        raise CheckpointError(f"{file}: damaged; its content does not match the SHA-256 that it contains")
     try:
         _Manifest.model_validate(manifest)
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
         raise CheckpointError(f"{file}: {where[:80]!r} is missing or invalid") from None
     if FACTS not in manifest["files"]:
-        raise CheckpointError(f"{file}: does not list {FACTS}")
+        raise CheckpointError(f"{file}: damaged; it does not list {FACTS}")
     for name in manifest["files"]:
         if name != FACTS and not is_tensor_file(name):
-            raise CheckpointError(f"{file}: lists {name[:80]!r}, which is not a checkpoint file")
+            raise CheckpointError(f"{file}: not from Holdfast; it lists {name[:80]!r}, which is not a checkpoint file")
     return manifest
 
 
@@ -212,7 +212,7 @@ def _read_listed(path: Path, name: str, manifest: dict[str, Any]) -> bytes:
     file, entry = path / name, manifest["files"][name]
     data = read_whole(file, entry["bytes"], MAX_FACTS_BYTES if name == FACTS else None)
     if hashlib.sha256(data).hexdigest() != entry["sha256"]:
-        raise CheckpointError(f"{file}: damaged, it does not match its SHA-256 in {MANIFEST}")
+        raise CheckpointError(f"{file}: damaged; it does not match its SHA-256 in {MANIFEST}")
     return data
 
 
@@ -226,7 +226,7 @@ def _read_mapping(data: bytes, file: Path) -> dict[str, Any]:
 def _parse_tensors(data: bytes, file: Path) -> dict[str, Tensor]:
     try:
         tensors = safetensors.torch.load(data)
-    except Exception as error:  # a hostile header can make the parser raise anything
+    except Exception as error:  # a malicious header can cause any exception
         raise CheckpointError(f"{file}: not a valid safetensors file ({one_line(error, 120)})") from error
     for key, tensor in tensors.items():
         _refuse_nan(tensor, f"{file}: {key!r}")
@@ -235,7 +235,7 @@ def _parse_tensors(data: bytes, file: Path) -> dict[str, Tensor]:
 
 def _refuse_nan(tensor: Tensor, what: str) -> None:
     if tensor.is_floating_point() and tensor.isnan().any():
-        raise CheckpointError(f"{what} holds NaN")
+        raise CheckpointError(f"{what} contains NaN")
 
 
 def _seal(manifest: dict[str, Any]) -> bytes:

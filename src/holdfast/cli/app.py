@@ -31,7 +31,7 @@ app = typer.Typer(
 )
 Words = list[str] | None
 PyAgent = Annotated[
-    str | None, typer.Option(metavar="FILE.py:CLASS", help="For a run with a custom policy: its code, if you trust it.")
+    str | None, typer.Option(metavar="FILE.py:CLASS", help="Code of the run's custom policy. Name only trusted code.")
 ]
 RunsDir = Annotated[Path, typer.Option(help="Folder that contains the run folders.")]
 
@@ -57,7 +57,7 @@ def _root(
 ) -> None: ...
 
 
-# Arguments such as --trainer.lr=1 reach load_settings, whose error shows how to write them.
+# Arguments such as --trainer.lr=1 are passed on to load_settings, because its error explains how to write them.
 @app.command(context_settings={"ignore_unknown_options": True})
 def train(
     words: Annotated[
@@ -77,7 +77,7 @@ def train(
     \b
     env=NAME          memory, collect, arena, gym:NAME, gymvec:NAME, pettingzoo:MODULE
     py_agent=NAME     fast, latent_attn_tiny, latent_attn_small, latent_attn_med, example for grid worlds,
-                      box for vectors and images (by default, what fits the world), or ./mine.py:MyPolicy
+                      box for vectors and images, or ./mine.py:MyPolicy; the default depends on the world
     agent=NAME        the same agents as graphs of components, or ./mine.yaml
     settings=NAME     a ready-made settings file (see `holdfast settings --list`) or a custom one, ./mine.yaml
     run=NAME          the run's folder, runs/NAME; if it exists, the run is resumed with the settings it was started
@@ -98,7 +98,7 @@ def _closing_lines(run: Path, summary: dict[str, Any], agent: str) -> str:
     mean = summary["episode_return_mean"]
     result = "no episode has ended" if mean is None else f"mean return of the last 100 episodes {mean:.3f}"
     shown = run.relative_to(Path.cwd()) if run.is_relative_to(Path.cwd()) else run
-    here = Path(sys.executable).with_name("holdfast")  # after `make train` it is not on PATH
+    here = Path(sys.executable).with_name("holdfast")  # after `make train`, the command is not on PATH
     command = os.path.relpath(here) if shutil.which("holdfast") is None and here.exists() else "holdfast"
     own = agent.removeprefix("py_agent=")
     trust = f" --py-agent {shlex.quote(own)}" if ".py:" in own else ""
@@ -214,12 +214,12 @@ def audit(
     ] = None,
     only: Annotated[Words, typer.Option(metavar="CHECK", help="Run only this check; may be repeated.")] = None,
     declare: Annotated[
-        Words, typer.Option(metavar="DEVIATION", help="Accept a deviation that is on purpose; see docs/audit.md.")
+        Words, typer.Option(metavar="DEVIATION", help="Accept an intended deviation; docs/audit.md lists them.")
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Run only the quick checks, which also run before training.")
     ] = False,
-    explain_all: Annotated[bool, typer.Option("--all", help="Explain all failures, not only the first.")] = False,
+    explain_all: Annotated[bool, typer.Option("--all", help="Explain all failures, not only the first three.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 2, help="Seed for weights and observations.")] = 0,
     time_limit: Annotated[float, typer.Option(min=1, help="Give up after this many seconds.")] = 300,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
@@ -304,7 +304,7 @@ def bench(
         Words, typer.Argument(metavar="PART", help="Benchmark to run; default: all. Options: --json PATH, --quick.")
     ] = None,
 ) -> None:
-    """Run the speed benchmarks on this machine; results are ratios. Same as `make bench` in the source tree."""
+    """Run the speed benchmarks on this machine; results are ratios of speeds. Same as `make bench` in the source tree."""
     with reporting_failures():
         script = Path(holdfast.__file__).parents[2] / "proofs" / "bench" / "run.py"
         if not script.is_file():

@@ -80,7 +80,7 @@ def audit_target(
 
 @contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """Redirect stdout to stderr, also for compiled code and child processes."""
+    """Redirect stdout to stderr, including the output of compiled code and child processes."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
@@ -94,7 +94,7 @@ def stdout_to_stderr() -> Iterator[None]:
 
 @contextmanager
 def time_limited(seconds: float, progress: Progress, clear: str, as_json: bool) -> Iterator[None]:
-    """Exit the process if the block takes longer than `seconds`: custom code may hang and ignore interrupts.
+    """Exit the process if the block takes longer than `seconds`, because custom code may hang and ignore interrupts.
 
     clear: escape sequence that removes the progress line.
     """
@@ -146,7 +146,7 @@ def _subject_of_run(target: str, words: Sequence[str], runs_dir: Path, py_agent:
 def _refuse_other_path(target: str) -> None:
     """Raise SettingsError if the target is an existing path that is not a run, and suggest what was meant."""
     before_colon = target.rpartition(":")[0]
-    if os.path.isdir(before_colon):  # os.path, because names that are too long are no error to it
+    if os.path.isdir(before_colon):  # os.path, because Path raises an error for names that are too long
         raise SettingsError(f"{before_colon}: is a folder, not a Python file. Name a file in it.")
     file = next((path for path in (target, before_colon) if os.path.isfile(path)), "")
     if file.endswith((".yaml", ".yml")):

@@ -1,4 +1,4 @@
-"""Report errors of a command: log messages and errors go to stderr, with an exit code and without a traceback."""
+"""Report log messages and errors of a command on stderr, without a traceback, and set the exit code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def error_as_json(message: str) -> str:
 
 
 class StderrHandler(logging.StreamHandler):
-    """Print log messages to the current sys.stderr: the progress bars replace sys.stderr while they are shown."""
+    """Print log messages to the current sys.stderr, because progress bars replace sys.stderr while they are shown."""
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr

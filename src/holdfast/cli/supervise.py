@@ -13,13 +13,13 @@ from typing import NoReturn
 from holdfast.cli.failures import BAD_SETTINGS, error_as_json
 
 DONE = b"."
-_done_pipes: list[int] = []  # in the child: pipes to write DONE to before a regular exit
+_done_pipes: list[int] = []  # in the child: pipes to write DONE to before a normal exit
 
 
 def supervised(command: Callable[[], None], as_json: bool = False) -> NoReturn:
     """Run a command in a child process and exit with its exit code; if custom code ended the child, exit with 2.
 
-    A process cannot catch os._exit, a crash in compiled code or threads that never end; its parent process can.
+    A process cannot catch os._exit, a crash in compiled code or threads that never end, but its parent process notices them.
     """
     reader, writer = os.pipe()
     child = os.fork()
@@ -28,7 +28,7 @@ def supervised(command: Callable[[], None], as_json: bool = False) -> NoReturn:
         _done_pipes.append(writer)
         _run(command)
     os.close(writer)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the child gets it too, and reports it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the child gets the signal too, and reports it
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGTERM))
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
@@ -37,7 +37,7 @@ def supervised(command: Callable[[], None], as_json: bool = False) -> NoReturn:
     if not _announced(reader):
         how = f"with exit code {code}" if code >= 0 else signal.Signals(-code).name
         message = (
-            f"the policy ended the process ({how}) before the audit finished. Check it for exit calls and crashes."
+            f"the policy ended the process ({how}) before the audit finished. Check its code for exits and crashes."
         )
         print(message, file=sys.stderr)
         if as_json:
@@ -47,9 +47,9 @@ def supervised(command: Callable[[], None], as_json: bool = False) -> NoReturn:
 
 
 def leave(code: int) -> NoReturn:
-    """Exit the child process at once, even if threads are running, and report a regular exit to the parent."""
+    """Exit the child process at once, even if threads are running, and report a normal exit to the parent."""
     for stream in (sys.stdout, sys.stderr, sys.__stdout__):
-        with suppress(OSError, ValueError):  # nobody reads it any more
+        with suppress(OSError, ValueError):  # the stream is closed
             if stream is not None:
                 stream.flush()
     for pipe in _done_pipes:
@@ -58,7 +58,7 @@ def leave(code: int) -> NoReturn:
 
 
 def _announced(reader: int) -> bool:
-    """Return whether the child reported a regular exit. Does not wait: the child's children may hold the pipe open."""
+    """Return whether the child reported a normal exit. Does not wait: processes started by the child may keep the pipe open."""
     os.set_blocking(reader, False)
     try:
         return os.read(reader, 1) == DONE

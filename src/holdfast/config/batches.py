@@ -22,7 +22,7 @@ class BatchPlan:
 
 
 def plan_batches(trainer: TrainerSettings, num_slots: int) -> BatchPlan:
-    """Return the batch sizes for `num_slots` slots; SettingsError with the nearest valid sizes if they do not fit."""
+    """Return the batch sizes for `num_slots` slots; raise SettingsError with the nearest valid sizes if they do not fit."""
     horizon = trainer.horizon
     rollout = num_slots * horizon
     batch_size = trainer.batch_size or rollout
@@ -41,7 +41,7 @@ def plan_batches(trainer: TrainerSettings, num_slots: int) -> BatchPlan:
         )
     segments = batch_size // horizon
     if trainer.minibatch_size is None:
-        # about a quarter of the batch; if two divisors are equally near, the larger: fewer, less noisy gradient steps
+        # about a quarter of the batch; of two equally near divisors the larger, for fewer and less noisy gradient steps
         per_minibatch = min(_divisors(segments), key=lambda d: (abs(d - segments / 4), -d))
     else:
         per_minibatch = trainer.minibatch_size // horizon
@@ -66,11 +66,11 @@ def size_problem(trainer: TrainerSettings) -> tuple[str, str] | None:
     horizon, batch, minibatch = trainer.horizon, trainer.batch_size, trainer.minibatch_size
     if batch is not None and batch % horizon:
         return "trainer.batch_size", (
-            f"trainer.batch_size={batch}: must be a multiple of the number of slots x trainer.horizon={horizon}."
+            f"trainer.batch_size={batch}: must be a multiple of number of slots x trainer.horizon ({horizon})."
         )
     if minibatch is not None and minibatch % horizon:
         return "trainer.minibatch_size", (
-            f"trainer.minibatch_size={minibatch}: must be a multiple of trainer.horizon={horizon}. "
+            f"trainer.minibatch_size={minibatch}: must be a multiple of trainer.horizon, which is {horizon}. "
             f"Nearest: {_multiples(minibatch, horizon)}."
         )
     if batch is not None and minibatch is not None and batch % minibatch:

@@ -37,7 +37,7 @@ NEEDS = (
     *map(_schedule, ("lr", "entropy_coef", "clip")),
     Needs("trainer.value_coef above 0", lambda s: s.trainer.value_coef > 0, ("trainer.value_clip",)),
     Needs("trainer.update_epochs of 2 or more", lambda s: s.trainer.update_epochs > 1, ("trainer.target_kl",)),
-    Needs("recurrent memory, and policy.core=none has none", lambda s: s.policy.core != "none", MEMORY_KEYS),
+    Needs("recurrent memory, which policy.core=none does not have", lambda s: s.policy.core != "none", MEMORY_KEYS),
 )
 
 
@@ -65,7 +65,7 @@ def find_conflicts(settings: Settings, given: Collection[str] = ()) -> Iterator[
     if trainer.start_states == "refreshed" and trainer.update_epochs == 1:
         yield conflict("trainer.start_states", f"{single_epoch}, or trainer.start_states to stored.")
     if trainer.num_workers > num_envs:
-        yield conflict("trainer.num_workers", f"must be at most env.num_envs={num_envs}.")
+        yield conflict("trainer.num_workers", f"must be at most env.num_envs, which is {num_envs}.")
     if settings.policy.weights and getattr(settings.policy, "init", "own") != "own":
         reason = "has no effect with policy.weights, which replaces the initial weights. Remove one of the two keys."
         yield conflict("policy.init", reason)

@@ -27,11 +27,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Key:
-    """One setting. `owner` is the world or agent that has this key ("env=memory", "py_agent=box"); "": all of them."""
+    """One setting. `owner` is the world or agent that has this key ("env=memory", "py_agent=box"); "" if all have it."""
 
     name: str
     kind: Kind
-    default: Any  # None for a required key (the name of a Gymnasium environment)
+    default: Any  # None for a required key, such as the name of a Gymnasium environment
     allowed: str  # "a whole number from 1 to 65536"
     description: str
     owner: str = ""

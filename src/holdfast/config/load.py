@@ -43,7 +43,7 @@ def load_settings(words: Sequence[str]) -> Settings:
 
 
 def load_run_settings(path: Path) -> Settings:
-    """Load the config.yaml of a run. It may name a Python file: ask the user before executing that file."""
+    """Load the config.yaml of a run. The settings may name a Python file; ask the user before executing that file."""
     problems: list[Problem] = []
     return _build(_read_file(path, problems), [], problems, of_run=True)
 
@@ -101,7 +101,7 @@ def _build(from_file: list[Given], typed: list[Given], problems: list[Problem], 
     for g in merged:
         section = {"env": world, "policy": kind}.get(g.key.split(".")[0], "known")
         if section is None and _exists(g.key, keys_by_name()):
-            continue  # the valid keys depend on the world or agent, whose unknown name is already reported
+            continue  # the valid keys depend on the world or agent, and its unknown name is already reported
         if g.key in AGENT_KEYS and g is not agent:
             continue  # a second agent is already reported
         try:
@@ -146,10 +146,10 @@ def _usual_agent(world: str | None) -> str:
 
 
 def _pick_agent(given: list[Given], problems: list[Problem]) -> Given | None:
-    """Return the key that selects the agent, or None. Two such keys are added to `problems`."""
+    """Return the key that selects the agent, or None. If there are two such keys, add an error to `problems`."""
     named = sorted((g for g in given if g.key in AGENT_KEYS), key=lambda g: g.order)
     if len(named) > 1:
-        problems.append(named[1].problem(f"{named[0].shown} and {named[1].source}: two agents. Remove one."))
+        problems.append(named[1].problem(f"{named[0].shown} and {named[1].source}: two agents. Remove one of them."))
     return named[0] if named else None
 
 
@@ -220,7 +220,7 @@ def _in_file(g: Given) -> str:
 
 
 def _first(problems: list[Problem]) -> SettingsError:
-    """Return an error with the first problem, in the order of the words, and the number of further problems."""
+    """Return an error with the first problem in the order of the words, and the number and keys of the others."""
     first, *more = sorted(problems, key=lambda problem: problem.order)
     message = first.message
     if more:

@@ -71,9 +71,9 @@ CELLS = Registry("CELLS", "recurrence")  # recurrent cells, selected by policy.c
 
 
 def lazy_exports(package: str) -> Callable[[str], Any]:
-    """Return a `__getattr__` for a package that imports a module when one of its exported names is first used.
+    """Return a `__getattr__` for a package: it imports each module only when a name from that module is first used.
 
-    So modules that do not need torch or gymnasium can be imported without them. The exported names are read from the
+    This way, modules that do not need torch or gymnasium can be imported without them. The exported names are read from the
     imports under `if TYPE_CHECKING:` in the source of the package, which must be one line each.
     """
     source = Path(sys.modules[package].__file__ or "").read_text("utf-8")

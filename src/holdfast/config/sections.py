@@ -1,6 +1,6 @@
 """Base classes for settings. `env.*` has one subclass per world, `policy.*` one per kind of policy.
 
-So a key that the selected world or agent does not use is an error.
+Therefore a key that the selected world or agent does not use is an error.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class EnvSection(Section):
     """Settings for a world; `build` creates the world. Subclasses register with `@WORLDS.register(NAME)`."""
 
     usual_agent: ClassVar[str] = "box"  # the value of py_agent if no agent is selected
-    single_generator: ClassVar[bool] = False  # all environments share one random generator: no workers, no replay
-    known_deterministic: ClassVar[bool] = False  # skip the test before a run of whether episodes can be replayed
+    single_generator: ClassVar[bool] = False  # one random generator for all environments, so no workers and no replay
+    known_deterministic: ClassVar[bool] = False  # do not test before a run whether episodes can be replayed
 
     name: str
     num_envs: Count = setting(64, "number of environments; slots = num_envs x agents per environment", le=65536)
 
     def describe(self) -> WorldSpec:
-        """Return the observation and action specs; SettingsError if the world does not exist or is unsupported."""
+        """Return the observation and action specs; raise SettingsError if the world does not exist or is unsupported."""
         with self.build(range(1)) as world:
             world.check_masks()
             return world.world_spec
@@ -92,13 +92,13 @@ def find_world(name: str) -> str | None:
 
 
 class PolicySection(Section):
-    """Settings shared by all policies; None: the agent's default. Subclasses use `@POLICIES.register(KIND)`."""
+    """Settings shared by all policies; None means the agent's default. Subclasses use `@POLICIES.register(KIND)`."""
 
     key: ClassVar[str] = "py_agent"  # the key that selects the agent
     own_file: ClassVar[str] = ""  # the form of a custom agent, such as FILE.py:CLASS
 
     core: Annotated[str, OneOf(lambda: ("own", *CELLS))] = setting(
-        "own", "recurrent cell; `own`: the agent's default (an LSTM), `none`: no memory, as a control"
+        "own", "recurrent cell; `own`: the agent's default (an LSTM), `none`: no memory, as a baseline"
     )
     hidden: int | None = setting(None, "hidden size (None: the agent's default)", ge=1, le=8192)
     layers: int | None = setting(None, "number of recurrent layers (None: the agent's default)", ge=1, le=16)
@@ -108,7 +108,7 @@ class PolicySection(Section):
     compile: bool = setting(False, "apply torch.compile to everything except the recurrent cell")
     weights: str | None = setting(
         None,
-        "run or checkpoint to load initial weights from, matched by parameter name, also between agent= and py_agent=",
+        "run or checkpoint to load initial weights from, matched by parameter name; works across agent= and py_agent=",
         max_length=1000,
         pattern=r"^[^\x00-\x1f\x7f]+$",
         allowed="the path of a run folder or of a checkpoint in it",

@@ -82,10 +82,10 @@ class TrainerSettings(Section):
 
     start_states: Literal["stored", "zeros", "refreshed"] = setting(
         "stored",
-        "recurrent state at the start of a segment: stored in the rollout, zeros, or recomputed in epochs 2 and later",
+        "recurrent state at the start of a segment: as stored while acting, zeros, or recomputed from epoch 2 on",
     )
     burn_in: int = setting(
-        0, "number of steps replayed before a segment without gradient, to warm up its recurrent state", ge=0, le=65536
+        0, "steps replayed without gradient before each segment, to warm up the recurrent state", ge=0, le=65536
     )
     reset_memory_each_rollout: bool = setting(False, "reset the recurrent memory of all slots before every rollout")
 
@@ -100,7 +100,7 @@ class TrainerSettings(Section):
     skipped_updates: int = setting(
         3, "maximum number of consecutive non-finite gradient steps to skip before the run stops", ge=0, le=10**6
     )
-    threads: int = setting(0, "number of torch threads; 0: chosen by the size of the network", ge=0, le=1024)
+    threads: int = setting(0, "number of torch threads; 0: chosen from the size of the network", ge=0, le=1024)
 
 
 class DebugSettings(Section):

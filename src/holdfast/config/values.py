@@ -59,7 +59,7 @@ def read_word(key: Key, text: str) -> Any:
     """
     text = text.strip()
     if "${" in text:
-        raise ValueError("References such as ${...} are not resolved; write the value itself")
+        raise ValueError("References such as ${...} are not supported; write the value itself")
     if key.optional and text.lower() in _NOTHING:
         return None
     if key.kind in ("list", "mapping"):
@@ -89,7 +89,7 @@ def read_data(key: Key, value: Any) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """Parse a list, a mapping or a single value; ValueError for duplicate keys and for errors from `check_yaml`."""
+    """Parse a list, a mapping or a single value; raise ValueError for duplicate keys and for errors from `check_yaml`."""
     check_yaml(text)
     try:
         return yaml.load(text, Loader=SafeSettingsLoader)
@@ -117,7 +117,7 @@ def check_yaml(text: str) -> bool:
                 raise ValueError(f"{where}: tags ({printable(tag)}) are not allowed in settings")
             if isinstance(event, yaml.ScalarEvent) and "${" in event.value:
                 found = printable(event.value, 40)
-                raise ValueError(f"{where}: references such as {found} are not resolved; write the value itself")
+                raise ValueError(f"{where}: references such as {found} are not supported; write the value itself")
     except yaml.YAMLError as error:
         raise ValueError(explain_yaml(error)) from error
     return isinstance(root, yaml.MappingStartEvent)

@@ -95,7 +95,7 @@ def given_twice(given: Sequence[Given]) -> list[Problem]:
 def _not_a_setting(key: str, text: str) -> str:
     if not key:
         return "the key is missing. Write key=value, such as trainer.lr=1e-3."
-    if key.startswith("-"):  # --total-timesteps is trainer.total_timesteps
+    if key.startswith("-"):  # --total-timesteps means trainer.total_timesteps
         name, keys = key.lstrip("-").replace("-", "_"), [*SHORT, *keys_by_name()]
         same_end = next((key for key in keys if name in (key, key.rpartition(".")[2])), None)
         meant = same_end or nearest(name, keys) or printable(name)
@@ -133,7 +133,7 @@ def list_keys(words: Sequence[str]) -> list[Key]:
                 raise SettingsError(f"{printable(word)}: {unknown_agent(name, printable(value))}")
         else:
             raise SettingsError(
-                f"{printable(word)}: not a filter. Use a prefix of keys, env=..., py_agent=... or agent=...."
+                f"{printable(word)}: not a filter. Use the start of a key, or env=NAME, py_agent=NAME or agent=NAME."
             )
     keys = _merge(describe_keys(env, agent))
     found = [key for key in keys if key.name.startswith(prefix)]

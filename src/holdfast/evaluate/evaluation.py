@@ -1,4 +1,4 @@
-"""Evaluation: play new episodes without learning, each with another seed and memory that starts at zero."""
+"""Evaluation: play new episodes without learning. Each episode has its own seed and starts with zero memory."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def load_agent(
     settings = load_run_settings(run_dir / CONFIG)
     if isinstance(settings.policy, OwnPolicySettings) and py_agent != settings.policy.py_agent:
         raise SettingsError(
-            f"{run_dir} was trained with {settings.policy.agent_word}, which is code. If you trust it, add:\n"
+            f"{run_dir} was trained with {settings.policy.agent_word}, which is custom code. If you trust it, add:\n"
             f"--py-agent {settings.policy.py_agent}"
         )
 
@@ -88,7 +88,7 @@ def load_agent(
     folder = run_dir / CHECKPOINTS
     if checkpoint == "best":
         paths = best_first(folder)
-    elif checkpoint:  # by name, so that .. does not lead to another run
+    elif checkpoint:  # compare names, so that `..` cannot lead to another run
         paths = [path for path in list_checkpoints(folder) if path.name == checkpoint]
     else:
         paths = newest_first(folder)

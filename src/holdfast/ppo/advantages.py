@@ -3,7 +3,7 @@
 Row t of `rewards`, `dones` and `truncateds` [R + 1, S] describes the transition from t - 1 to t, so the outcome of
 action t is in row t + 1; row 0 belongs to the previous rollout. The last row of `values` [R + 1, S] is the bootstrap
 value. `final_values` [R, S] is V(final observation) where the transition of action t was truncated; other entries are
-not used. `valid` [R, S] is false where a transition must be ignored.
+unused. `valid` [R, S] is false where a transition must be ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def gae(
     gamma: float,
     lam: float,
 ) -> tuple[Tensor, Tensor]:
-    """Return GAE advantages and returns, [R, S] each. A step that is not valid has advantage 0 and ends the sum."""
+    """Return GAE advantages and returns, [R, S] each. An invalid step has advantage 0 and cuts the sum of TD errors."""
     errors, goes_on = _errors(rewards, values, dones, truncateds, final_values, valid, gamma)
     advantages = _accumulate(errors, goes_on * (gamma * lam))
     return advantages, advantages + values[:-1]

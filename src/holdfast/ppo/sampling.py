@@ -21,7 +21,7 @@ def prioritized_minibatches(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield (ids [M], weights [M]) for one epoch: N draws with replacement, proportional to priorities [N] ** alpha.
 
-    Importance weights are (N * probability) ** -beta, divided by the largest of the epoch; beta=1 removes the bias.
+    Importance weights are (N * probability) ** -beta, divided by the largest weight of the epoch; beta=1 removes the bias.
     """
     num_segments = len(priorities)
     _require_positive(num_segments, segments_per_minibatch)
@@ -48,5 +48,6 @@ def segment_priorities(advantages: Tensor, horizon: int) -> Tensor:
 def _require_positive(num_segments: int, segments_per_minibatch: int) -> None:
     if num_segments < 1 or segments_per_minibatch < 1:
         raise ValueError(
-            f"num_segments={num_segments} and segments_per_minibatch={segments_per_minibatch} must be at least 1"
+            "num_segments and segments_per_minibatch must be at least 1; "
+            f"got num_segments={num_segments}, segments_per_minibatch={segments_per_minibatch}"
         )

@@ -9,7 +9,7 @@ from holdfast.config.settings import Schedule
 
 def scheduled(start: float, schedule: Schedule, progress: float) -> float:
     """Return the value at `progress`: `start` at 0 and `schedule.end` at 1; always `start` if constant."""
-    progress = min(max(progress, 0.0), 1.0)  # the last batch is rounded up, so a run may end past its length
+    progress = min(max(progress, 0.0), 1.0)  # whole batches may add up to more than the total steps
     if schedule.kind == "constant":
         return start
     if schedule.kind == "linear":

@@ -19,7 +19,7 @@ class Replay:
 
     @property
     def first(self) -> Tensor:
-        """Flags [T, M] bool: true where an observation opens a new episode."""
+        """Flags [T, M] bool: true where an observation starts a new episode."""
         return self.inputs[keys.DONES] | self.inputs[keys.TRUNCATEDS]
 
 
@@ -43,7 +43,7 @@ class BurnIn(Replay):
 
 
 def state_rows(horizon: int, segments_per_slot: int, burn_in: int = 0) -> dict[int, int]:
-    """Return row -> index of its stored state, for every row at which a segment or its burn-in begins."""
+    """Map each row at which a segment or its burn-in begins to the index of the state stored for that row."""
     starts = [k * horizon for k in range(segments_per_slot)]
     rows = {*starts, *(max(0, start - burn_in) for start in starts)}
     return {row: index for index, row in enumerate(sorted(rows))}

@@ -15,7 +15,7 @@ from torch import Tensor
 def l2_to_init_loss(
     params: Mapping[str, Tensor], init: Mapping[str, Tensor], scales: Mapping[str, float] | None = None
 ) -> Tensor:
-    """Return the sum of squared differences between `params` and `init`, each times its scale (default 1)."""
+    """Return the sum of squared differences between `params` and `init`, each multiplied by its scale (default 1)."""
     _require_same_names(params, init)
     scales = scales or {}
     terms = [scales.get(name, 1.0) * (param - init[name]).square().sum() for name, param in params.items()]
@@ -29,7 +29,7 @@ def weight_limits(
     """Return the largest allowed |weight| by name: weight_clip * largest initial |weight| of the layer * scale.
 
     Parameters with the same name up to the last dot are one layer, so a bias initialised to 0 has the limit of its
-    weight matrix. A layer initialised to 0 has no limit: with limit 0 it could not learn.
+    weight matrix. A layer initialised to 0 has no limit, because with limit 0 it could not learn.
     """
     largest: dict[str, float] = defaultdict(float)
     for name, weight in init.items():

@@ -1,4 +1,4 @@
-"""Memory stores the recurrent state of every slot. State is stored between calls nowhere else."""
+"""Memory stores the recurrent state of every slot. No other object keeps state between calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log the actions of every environment's current episode, so that a resumed run can replay it."""
+"""Log the actions of every environment's current episode, so that a resumed run can replay these episodes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ActionLog:
     def _make_room(self) -> None:
         """Drop rows that no current episode needs; if more than half are needed, double the capacity."""
         needed = self._end - max(0, int(self._began.min()))
-        if needed >= self._most_rows:  # the longest episodes do not fit: mark them as not replayable
+        if needed >= self._most_rows:  # the longest episodes do not fit, so mark them as not replayable
             self._began[self._began < self._end - self._most_rows // 2] = np.iinfo(np.int64).min // 2
             needed = self._end - int(self._began[self._began >= 0].min(initial=self._end))
         drop = self._end - needed

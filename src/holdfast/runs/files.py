@@ -52,19 +52,19 @@ def sync_folder(folder: Path) -> None:
 def read_whole(path: Path, size: int | None = None, max_bytes: int | None = None) -> bytes:
     """Return the content of a regular file; its type and size are checked before anything is read.
 
-    Links, pipes and devices are refused: a link may point outside the run, a pipe or device may never end.
+    Links, pipes and devices are refused, because a link may point outside the run, and a pipe or device may never end.
     """
     try:
         refuse_unless_regular(path)
         size_found = os.lstat(path).st_size
         if size is not None and size_found != size:
-            raise CheckpointError(f"{path}: damaged, {size_found:,} bytes instead of {size:,}")
+            raise CheckpointError(f"{path}: damaged; it has {size_found:,} bytes instead of {size:,}")
         if max_bytes is not None and size_found > max_bytes:
-            raise CheckpointError(f"{path}: too large, {size_found:,} bytes; the limit is {max_bytes:,}")
+            raise CheckpointError(f"{path}: too large: {size_found:,} bytes, but the limit is {max_bytes:,}")
         free = psutil.virtual_memory().available
         if size_found > free:
             needs = f"needs {size_found / 2**20:,.0f} MB of memory"
-            raise CheckpointError(f"{path}: {needs}, only {free / 2**20:,.0f} MB are free")
+            raise CheckpointError(f"{path}: {needs}, but only {free / 2**20:,.0f} MB are free")
         return path.read_bytes()
     except FileNotFoundError:
         raise CheckpointError(f"{path}: missing") from None
@@ -73,7 +73,7 @@ def read_whole(path: Path, size: int | None = None, max_bytes: int | None = None
 
 
 def refuse_unless_regular(path: Path) -> None:
-    """Raise CheckpointError for a link, pipe, device or folder: writing could change a file outside the run."""
+    """Raise CheckpointError for a link, pipe, device or folder: writing to a link could change a file outside the run."""
     with suppress(FileNotFoundError):
         if not stat.S_ISREG(os.lstat(path).st_mode):
             raise CheckpointError(f"{path}: not a regular file")
@@ -86,7 +86,7 @@ def as_checkpoint_error(message: str) -> Iterator[None]:
         yield
     except HoldfastError:
         raise
-    except Exception as error:  # a hostile checkpoint can make the code it reaches raise anything
+    except Exception as error:  # a malicious checkpoint can cause any exception
         raise CheckpointError(f"{message} ({f'{type(error).__name__}: {one_line(error)}'[:200]})") from error
 
 
@@ -96,7 +96,7 @@ def dump_json(value: Any) -> bytes:
 
 
 def parse_json(data: bytes, path: Path) -> Any:
-    """Parse JSON; CheckpointError if it is invalid, nested too deeply or contains NaN."""
+    """Parse JSON; raise CheckpointError if it is invalid, nested too deeply or contains NaN."""
     try:
         value = json.loads(data.decode("utf-8"))
     except RecursionError:
@@ -121,18 +121,18 @@ def find_non_json(value: Any, where: str = "", depth: int = 0) -> str | None:
                 return found
         return None
     if isinstance(value, float) and not math.isfinite(value):
-        return f"{where or 'it'} is {value}, which JSON cannot hold"
+        return f"{where or 'it'} is {value}, which JSON cannot represent"
     if value is None or isinstance(value, bool | int | float | str):
         return None
-    return f"{where or 'it'} is a {type(value).__name__}, which JSON cannot hold"
+    return f"{where or 'it'} is a {type(value).__name__}, which JSON cannot represent"
 
 
 def write_error(path: Path, error: OSError, needed_bytes: int = 0) -> CheckpointError:
-    """Return the error to raise for a failed write; if the disk is full, with the space needed and free."""
+    """Return the error to raise for a failed write. If the disk is full, the message includes the space needed and free."""
     sizes = ""
     if needed_bytes and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         free = shutil.disk_usage(next(p for p in (path, *path.absolute().parents) if p.exists())).free
-        sizes = f" (needs {needed_bytes / 2**20:.1f} MB, has {free / 2**20:.1f} MB)"
+        sizes = f" (needs {needed_bytes / 2**20:.1f} MB; {free / 2**20:.1f} MB are free)"
     return CheckpointError(f"{path}: cannot be written: {reason_of(error)}{sizes}")
 
 

@@ -1,4 +1,4 @@
-"""A run is a folder: config.yaml, metrics.jsonl, summary.json, checkpoints/."""
+"""A run is a folder that contains config.yaml, metrics.jsonl, summary.json and checkpoints/."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class RunFolder:
             lock = RunLock.take(path)
             on_error.callback(lock.release)
             if size_of_metrics(path) != metrics_bytes:
-                raise SettingsError(f"run={path.name}: another process has resumed it just now. Try again.")
+                raise SettingsError(f"run={path.name}: another process has just resumed this run. Try again.")
             run = cls(path, lock, saved)
             run._cut_metrics(saved)
             run._write_config(settings)
@@ -81,7 +81,7 @@ class RunFolder:
         return run
 
     def log_metrics(self, row: Mapping[str, Any]) -> None:
-        """Append one line to metrics.jsonl, whole or not at all. A line that fails is retried before the next line."""
+        """Append one line to metrics.jsonl, whole or not at all. A line that failed is written again before the next one."""
         self._unwritten.append(_to_json(row))
         self._write_lines()
 
@@ -106,7 +106,7 @@ class RunFolder:
             raise write_error(self.path / METRICS, error) from error
 
     def _cut_metrics(self, updates: int) -> None:
-        """Keep the lines of updates 1 to `updates` and remove later ones; HoldfastError if one to keep is missing."""
+        """Keep the lines of updates 1 to `updates` and remove later ones; raise HoldfastError if one is missing."""
         rows = read_metrics(self.path, updates)  # a crash may have damaged later lines
         if len(rows) < updates or any(row.get("update") != number for number, row in enumerate(rows, start=1)):
             raise HoldfastError(
@@ -142,14 +142,14 @@ class RunFolder:
             if kind is not None and not has_begun(self.path):
                 (self.path / METRICS).unlink(missing_ok=True)
                 (self.path / CONFIG).unlink(missing_ok=True)
-                self._lock.release()  # removes its file; another process that takes the folder now creates all files again
+                self._lock.release()  # deletes the lock file; a process that takes the folder now creates all files again
                 self.path.rmdir()  # fails if there are other files in it
         self.close()
 
 
 def runs_folder(settings: Settings) -> Path:
     """Return the folder that contains all run folders."""
-    return Path(os.path.expanduser(settings.runs_dir))  # unlike Path.expanduser, it leaves an unknown ~user unchanged
+    return Path(os.path.expanduser(settings.runs_dir))  # Path.expanduser would raise for an unknown ~user
 
 
 def find_run(text: str, runs_dir: Path) -> Path:
@@ -181,7 +181,7 @@ def size_of_metrics(path: Path) -> int:
 
 
 def read_metrics(path: str | Path, most: int | None = None) -> list[dict[str, Any]]:
-    """Read the rows of a run's metrics.jsonl, at most `most`; a last line without a line end is left out.
+    """Read the rows of a run's metrics.jsonl, at most `most`. An incomplete last line is left out.
 
     path: the run folder or the file.
     """
@@ -194,7 +194,7 @@ def read_metrics(path: str | Path, most: int | None = None) -> list[dict[str, An
         except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict):
-            raise HoldfastError(f"{file}: line {number} is not a JSON object of at most {MAX_LINE:,} bytes")
+            raise HoldfastError(f"{file}: line {number} is damaged: no JSON object, or more than {MAX_LINE:,} bytes")
         rows.append(row)
     return rows
 

@@ -52,7 +52,7 @@ class RunLock:
         if self._handle < 0:
             return
         with contextlib.suppress(OSError):
-            self._path.unlink(missing_ok=True)  # while the lock is held, so the file cannot be another owner's
+            self._path.unlink(missing_ok=True)  # before unlocking, so that another owner's file is never deleted
         os.close(self._handle)
         self._handle = -1
 

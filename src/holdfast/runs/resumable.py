@@ -13,7 +13,7 @@ from holdfast.errors import SettingsError
 from holdfast.runs.folder import CONFIG, has_begun, runs_folder, size_of_metrics
 from holdfast.runs.lock import refuse_if_in_use
 
-# Settings that define a run and cannot change on resume. `device` is one: a random generator's state is bound to it.
+# Settings that define a run and cannot change on resume. `device` is one, because random generator states depend on it.
 FIXED = re.compile(r"seed|device|env\.|policy\.|trainer\.(horizon|batch_size|l2_init|weight_clip)")
 # Settings that do not affect learning. Settings in neither list may change too, and each change is reported.
 FREE = re.compile(
@@ -32,7 +32,7 @@ class Resumable:
 
 
 def find_resumable(settings: Settings) -> Resumable | None:
-    """Return the existing run called settings.run, or None; SettingsError if it cannot be resumed. Writes nothing."""
+    """Return the existing run called settings.run, or None; raise SettingsError if it cannot be resumed. Writes nothing."""
     if not settings.run:
         if settings.resume == "must":
             raise SettingsError("resume=must needs the name of the run to resume. Add run=NAME.")
@@ -60,7 +60,7 @@ def find_resumable(settings: Settings) -> Resumable | None:
 
 
 def list_changes(before: Settings, now: Settings) -> list[str]:
-    """List changed settings that affect learning; SettingsError if a setting that defines the run changed."""
+    """List changed settings that affect learning; raise SettingsError if a setting that defines the run changed."""
     old, new = dict(flatten(before.model_dump())), dict(flatten(now.model_dump()))
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     fixed = [key for key in keys if FIXED.match(key)]

@@ -24,6 +24,6 @@ VALUES = "values"
 FULL_LOG_PROBS = "full_log_probs"
 FINAL_STATE = "final_state_"
 
-# shape of the flattened batch, with the names that the components of the first version expect
+# shape of the flattened batch; component policies expect these names
 BPTT = "bptt"
 BATCH = "batch"

@@ -12,7 +12,7 @@ class Feature:
     """One token attribute of a grid world.
 
     If `categories` is not empty, the token value is an index into it (tag, vibe, last_action). Each category needs a
-    separate channel, because as a plain number category 0 would equal an empty cell. Ids of features and categories
+    separate channel, because, as a plain number, category 0 would look like an empty cell. Ids of features and categories
     may differ between worlds; policies identify them by name.
     """
 
@@ -133,7 +133,7 @@ ActionSpec = DiscreteActions | MultiDiscreteActions | BoxActions
 
 @dataclass(frozen=True)
 class WorldSpec:
-    """Description of a world that is used to build a policy: observations, actions and number of agents."""
+    """Description of a world, from which a policy is built: observations, actions and number of agents."""
 
     name: str
     obs: ObsSpec

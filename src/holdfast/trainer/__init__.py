@@ -14,6 +14,6 @@ if TYPE_CHECKING:
 def train(settings: Settings) -> TrainResult:
     """Train with these settings; if run=NAME exists, resume that run."""
     resumable = find_resumable(settings)
-    from holdfast.trainer import loop  # imports torch: slow, so errors about the run come first
+    from holdfast.trainer import loop  # slow, because it imports torch; errors about the run come first
 
     return loop.train(settings, resumable)

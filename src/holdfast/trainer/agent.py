@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 def make_agent(settings: Settings, spec: WorldSpec) -> MettaAgent:
-    """Build an agent for this world; if `policy.weights` is set, load its weights from that run or checkpoint."""
+    """Build an agent for this world; if `policy.weights` is set, load the weights from that run or checkpoint."""
     if settings.policy.weights:
         return _with_weights_of(settings.policy.weights, settings, spec)
     agent = MettaAgent(settings.policy, spec)
@@ -30,7 +30,7 @@ def make_agent(settings: Settings, spec: WorldSpec) -> MettaAgent:
 
 
 def _with_weights_of(source: str, settings: Settings, spec: WorldSpec) -> MettaAgent:
-    """Build the agent with another run's weights; features and actions that only this world has start untrained."""
+    """Build the agent with another run's weights. Features and actions that are new to them start untrained."""
     checkpoint = _load_weights(source, runs_folder(settings))
     try:
         with as_checkpoint_error(f"policy.weights={source}: the checkpoint does not contain an agent"):
@@ -39,7 +39,7 @@ def _with_weights_of(source: str, settings: Settings, spec: WorldSpec) -> MettaA
     except SettingsError as error:
         raise SettingsError(f"policy.weights={source}: {error}") from error
     if new := agent.initialize_to_world(spec, learn=True):
-        logger.info("policy.weights: features or actions that start untrained: %s", ", ".join(new))
+        logger.info("policy.weights: not in that run, so these features or actions start untrained: %s", ", ".join(new))
     return agent
 
 
@@ -54,7 +54,7 @@ def _load_weights(source: str, runs_dir: Path) -> Checkpoint:
 
 @torch.no_grad()
 def _try_out(policy: Policy, agent: str) -> None:
-    """Run a custom policy once on an all-zero observation; SettingsError if it raises an exception."""
+    """Run a custom policy once on an all-zero observation; raise SettingsError if the policy raises an exception."""
     spec = policy.spec
     shapes = policy.get_agent_experience_spec()
     arrived = {key: torch.ones(2, *shape, dtype=getattr(torch, dtype)) for key, (shape, dtype) in shapes.items()}

@@ -12,7 +12,7 @@ from holdfast.trainer.learner import Update
 
 
 def describe_update(policy: Policy, experience: Experience, update: Update) -> Iterator[str]:
-    """Yield a line with shape, dtype and mean |x| per tensor of the experience, the first minibatch and the memory."""
+    """Yield shape, dtype and mean |x| of each tensor in the experience, the first minibatch and the memory, one per line."""
     whole, sample = experience.whole(), update.sample
     tensors = {
         **{f"experience {key} [R, S]": x for key, x in whole.inputs.items()},

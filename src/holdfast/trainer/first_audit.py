@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 def audit_first(settings: Settings) -> None:
-    """Audit the policy unless settings.audit skips it; if a check fails, raise SettingsError (audit=warn: warn)."""
+    """Audit the policy unless settings.audit skips it; if a check fails, raise SettingsError, or warn if audit=warn."""
     agent = settings.policy.agent_word
     ours = not isinstance(settings.policy, OwnPolicySettings) and not agent.endswith(".yaml")
     if settings.audit == "off" or (settings.audit == "auto" and ours):
@@ -38,6 +38,6 @@ def audit_first(settings: Settings) -> None:
         failure, num_others = report.failures[0], len(report.failures) - 1
         others = f" (and {num_others} more)" if num_others else ""
         what = f"audit: {agent} fails {failure.check.name}{others}: {failure.evidence}."
-        next_step = "`holdfast audit` with the same settings explains more; audit=warn trains the policy anyway."
+        next_step = "Run `holdfast audit` with the same settings for details, or use audit=warn to train anyway."
         lines = (what, failure.check.fix, describe_bugs(report.known_bugs), next_step)
         raise SettingsError("\n".join(filter(None, lines)))

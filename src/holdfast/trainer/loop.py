@@ -94,7 +94,7 @@ def _train(
             rollout = collector.collect()
             try:
                 learned = learner.update(experience, progress=(update - 1) / plan.updates)
-            finally:  # also if too many skipped steps end the run
+            finally:  # even if too many skipped steps end the run
                 saver.dump_skipped(update, start.skipped)
             policy.absorb(experience.whole().inputs[keys.OBS].flatten(0, 1))  # normalisers change only between batches
 
@@ -109,7 +109,7 @@ def _train(
             if trainer.weight_metrics_interval and update % trainer.weight_metrics_interval == 0:
                 metrics |= weight_metrics(policy)
             progress = progress.after(metrics, learned.parity.max_log_ratio)
-            with signals.held():  # a line of metrics and its snapshot belong together
+            with signals.held():  # do not stop between a line of metrics and its snapshot
                 saver.log(metrics)
                 saver.pending = take_snapshot(progress, agent, learner, collector)
             for sink in sinks:

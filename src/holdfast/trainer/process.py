@@ -28,13 +28,13 @@ def prepare_process(settings: Settings) -> None:
     except (RuntimeError, AssertionError) as error:
         reason = first_line(error)
         if reason.startswith("Expected one of"):
-            reason = "torch has no device of this name"  # torch lists all kinds that exist anywhere
+            reason = "torch has no device of this name"  # torch's message lists every device type, available or not
         available = ", ".join(["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))])
         raise SettingsError(
             f"device={settings.device} is not available: {reason.rstrip('.')}.\nAvailable on this machine: {available}."
         ) from None
     keep_freed_memory()
-    # Orthogonal initialisation rounds differently with more threads: one thread gives the same weights everywhere.
+    # With one thread, orthogonal initialisation rounds the same way on every machine.
     torch.set_num_threads(1)
     torch.manual_seed(settings.seed)
     # for custom worlds and policies that use these generators
@@ -45,8 +45,8 @@ def prepare_process(settings: Settings) -> None:
 def choose_num_threads(policy: Policy, plan: BatchPlan) -> int:
     """Return 1 for small networks, torch's default number of threads for large ones.
 
-    Threads synchronise after every operation, so a thread that waits for a busy core delays all: on a loaded two-core
-    machine the quick start ran at 630 steps/s with two threads and at 3,200 with one. The choice depends only on sizes,
+    Threads synchronise after every operation, so one that waits for a busy core delays all others: on a loaded two-core
+    machine, the quick start ran at 630 steps/s with two threads and at 3,200 with one. The choice depends only on sizes,
     because the number of threads changes rounding.
     """
     operations = 6 * plan.minibatch_size * sum(p.numel() for p in policy.parameters())  # forward and backward
@@ -56,9 +56,9 @@ def choose_num_threads(policy: Policy, plan: BatchPlan) -> int:
 def keep_freed_memory() -> bool:
     """Let this process reuse freed memory instead of returning it to the kernel. Return whether glibc accepted this.
 
-    A call over a segment needs tens of megabytes of workspace. By default glibc returns blocks of that size when they
-    are freed, and the kernel maps and clears them again, page by page, at the next call: 8,000 page faults and 20 of
-    120 ms, measured for forward and backward of 64 x 64 steps through two layers of 128.
+    A call over a segment needs tens of megabytes of workspace. By default, glibc returns freed blocks of that size to the
+    kernel, which has to map and clear them again for the next call. Measured for forward and backward over 64 x 64 steps
+    and two layers of 128 units, this took 20 of 120 ms (8,000 page faults).
     """
     if platform.libc_ver()[0] != "glibc":
         return False

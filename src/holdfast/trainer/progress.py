@@ -18,13 +18,13 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn
 from rich.text import Text
 
 REDRAW_S = 0.5  # a redraw takes about 5 ms
-LINE_S = 5.0  # lines are at least this far apart; one comes
-LINE_SHARE = 0.05  # after this share of the run,
+LINE_S = 5.0  # minimum time between two lines
+LINE_SHARE = 0.05  # print a line after this fraction of the run,
 MAX_SILENCE_S = 60.0  # or after this time
-MAX_WIDTH = 90  # wider, the table would have four columns
+MAX_WIDTH = 90  # a wider table would have four columns
 SPARKS = "▁▂▃▄▅▆▇█"
 HEALTHY_PARITY = 1e-5
-PARITY = ("parity_max_abs_logratio", "parity_max_abs_value")  # the larger is shown
+PARITY = ("parity_max_abs_logratio", "parity_max_abs_value")  # the larger of the two is shown
 TABLE = (  # rows of (label, metric, format); columns: episodes and memory; losses; gradients and process
     (("length", "episode_length", ",.1f"), ("policy loss", "policy_loss", ".4f"), ("gradient", "grad_norm", ".3f")),
     (("episodes", "episodes", ",.0f"), ("value loss", "value_loss", ".4f"), ("  encoder", "grad_norm_encoder", ".3f")),
@@ -38,7 +38,7 @@ TABLE = (  # rows of (label, metric, format); columns: episodes and memory; loss
 def make_progress_view(kind: str, title: str, total_steps: int, stream: TextIO | None = None) -> Lines:
     """Return a view that writes to `stream` (default: stdout). kind: bars, lines, off, or auto (bars in a terminal)."""
     stream = stream or sys.stdout
-    if kind == "off" or stream is None:  # Python has no stdout if it was closed before the start
+    if kind == "off" or stream is None:  # sys.stdout is None if it was closed before Python started
         return Lines(title, total_steps, Console(quiet=True))
     console = Console(file=cast(TextIO, _SafeStream(stream)), highlight=False)
     is_terminal = not stream.closed and stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown", "")
@@ -55,7 +55,7 @@ class Lines:
     def __init__(self, title: str, total_steps: int, console: Console):
         self.title, self.console = title, console
         self.metrics: dict[str, float] = {}
-        self._returns: dict[int, float] = {}  # by half percents of the run
+        self._returns: dict[int, float] = {}  # keyed by progress in half percents
         self._progress = Progress(BarColumn(None), TaskProgressColumn(), expand=True, get_time=monotonic)
         self._progress.add_task(title, total=total_steps)
         self.task = self._progress.tasks[0]
@@ -106,7 +106,7 @@ class Lines:
     def _times(self) -> tuple[str, str]:
         """Return the time since the run began and the time left at the current speed, as text."""
         left, rate = self.task.time_remaining, self.metrics.get("sps")
-        if left is None and rate:  # rich needs two updates
+        if left is None and rate:  # rich estimates it only after two updates
             left = (self.task.remaining or 0) / rate
         return duration(self.metrics.get("wall_s")), duration(left)
 
@@ -124,7 +124,7 @@ class Bars(Lines):
         super().__exit__(*error)
         self._live.stop()
         if not self.console.is_terminal:
-            self.console.line()  # which rich adds only in a terminal
+            self.console.line()  # rich ends the panel with a line break only in a terminal
 
     def _is_due(self, waited_s: float) -> bool:
         return waited_s >= REDRAW_S
@@ -171,7 +171,7 @@ class _SafeStream:
         try:
             self._stream.write(text.encode(encoding, "replace").decode(encoding))
             self._stream.flush()
-        except OSError:  # send the rest to /dev/null, also what is still buffered and flushed at exit
+        except OSError:  # send the rest to /dev/null, including what is flushed at exit
             with open(os.devnull, "w") as nowhere:
                 os.dup2(nowhere.fileno(), self._stream.fileno())
 
@@ -188,7 +188,7 @@ def duration(seconds: float | None) -> str:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """Draw the values as a line of block characters; if there are more than `width`, pick evenly."""
+    """Draw the values as a line of block characters; if there are more than `width`, draw an evenly spaced selection."""
     count = min(max(width, 0), len(values))
     picked = [values[i * (len(values) - 1) // max(count - 1, 1)] for i in range(count)]
     low, high = min(picked, default=0.0), max(picked, default=0.0)

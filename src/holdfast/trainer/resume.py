@@ -38,7 +38,7 @@ class Start:
     learner: Learner
     skipped: list[SkippedStep]  # filled by the learner
     saved: Snapshot | None = None
-    other_versions: str = ""  # "torch 2.12 (now 2.13)" if they differ from the checkpoint, so that results may differ
+    other_versions: str = ""  # differences from the checkpoint that affect rounding: "torch 2.12 (now 2.13)"
 
 
 def start_or_resume(resumable: Resumable | None, settings: Settings, spec: WorldSpec, plan: BatchPlan) -> Start:
@@ -62,7 +62,7 @@ def start_or_resume(resumable: Resumable | None, settings: Settings, spec: World
 
 
 def _start_from(path: Path, settings: Settings, spec: WorldSpec, plan: BatchPlan) -> Start:
-    """Restore agent and learner from a checkpoint; CheckpointError if it is damaged or does not match the settings."""
+    """Restore agent and learner from a checkpoint; raise CheckpointError if it is damaged or does not match the settings."""
     checkpoint = load_checkpoint(path)
     try:
         saved = Snapshot.from_checkpoint(checkpoint)
@@ -71,7 +71,7 @@ def _start_from(path: Path, settings: Settings, spec: WorldSpec, plan: BatchPlan
         agent.initialize_to_world(spec, learn=True)
         start = _start(agent, settings, plan)
         start.learner.restore(tensors.get("first", {}), tensors["optimizer"], state.optimizer)
-    except Exception as error:  # a hostile checkpoint can make the code it reaches raise anything
+    except Exception as error:  # a malicious checkpoint can cause any exception
         reason = f"{error} is missing" if isinstance(error, KeyError) else one_line(error)
         raise CheckpointError(f"{path}: does not fit this run: {reason.rstrip('.')}") from error
     return replace(start, saved=saved, other_versions=_other_versions(checkpoint.manifest))
@@ -88,7 +88,7 @@ def _start(agent: MettaAgent, settings: Settings, plan: BatchPlan) -> Start:
 
 
 def begin(start: Start, settings: Settings, updates: int, collector: Collector) -> Progress:
-    """Start the worlds of a new run, or restore a saved run. Return the progress so far, out of `updates` updates."""
+    """Start the worlds of a new run, or restore a saved run. Return the progress. updates: number in the whole run."""
     if start.saved is None:
         collector.start(settings.seed)
         problem = why_not_replayable(settings.env, settings.trainer.num_workers > 0, settings.trainer.worker_timeout)
@@ -117,7 +117,7 @@ def begin(start: Start, settings: Settings, updates: int, collector: Collector) 
 
 
 def _other_versions(manifest: Mapping[str, Any]) -> str:
-    """List a torch version or number of threads that differs from the checkpoint's: both change rounding."""
+    """Describe the torch version and number of threads, which affect rounding, if they differ from the checkpoint's."""
     saved = {"torch": manifest["versions"].get("torch"), "threads": manifest["threads"]}
     now = {"torch": torch.__version__, "threads": torch.get_num_threads()}
     return ", ".join(f"{name} {saved[name]} (now {now[name]})" for name in saved if saved[name] != now[name])

@@ -37,14 +37,14 @@ SkippedStep = tuple[float, dict[str, Tensor]]  # loss and minibatch of a skipped
 class Saver:
     """Writes snapshots into the run folder. `pending` is the newest snapshot that is not on disk yet.
 
-    Checkpoints newer than the one the run was resumed from were unusable. They are moved to refused/, not deleted:
-    another version of Holdfast, or a repaired disk, may be able to read them.
+    Checkpoints newer than the one the run was resumed from were unusable. They are moved to refused/, not deleted,
+    because another version of Holdfast may be able to read them.
     """
 
     def __init__(self, run: RunFolder, settings: Settings, signals: StopSignals):
         self.run, self.settings = run, settings
         self._signals = signals
-        remove_leftovers(run.checkpoints)  # save_checkpoint does too, but a finished run writes no checkpoint
+        remove_leftovers(run.checkpoints)  # save_checkpoint does this too, but a finished run writes no checkpoint
         found = saved_updates(run.checkpoints)
         self._returns = {path.name: _saved_return(path) for path in found if int(path.name) <= run.saved}
         self._refused = [path for path in found if int(path.name) > run.saved]
@@ -139,4 +139,4 @@ def _saved_return(path: Path) -> float | None:
     try:
         return return_of(read_facts(path))
     except CheckpointError:
-        return None  # damaged: never the best, and soon not among the newest
+        return None  # a damaged checkpoint is never the best

@@ -20,7 +20,7 @@ class Stopped(KeyboardInterrupt):
 
 
 class StopSignals:
-    """Raise Stopped for a signal: inside `listening()` at once, inside `held()` at the end of the block."""
+    """Raise Stopped on SIGTERM or SIGINT inside `listening()`: at once, or at the end of a `held()` block."""
 
     def __init__(self) -> None:
         self._held = 0
@@ -58,7 +58,7 @@ class StopSignals:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._signalled:
-            os._exit(128 + number)  # workers end with their parent; a checkpoint in progress stays hidden
+            os._exit(128 + number)  # workers end with their parent; an unfinished checkpoint keeps its hidden name
         self._signalled = True
         if self._held:
             self._asked = number

@@ -65,7 +65,7 @@ class WandB:
                 dir=str(run),
                 config=settings.model_dump(mode="json"),
                 mode="offline" if settings.wandb == "offline" else "online",
-                settings={"console": "off"},  # it would record every redraw of the progress bars
+                settings={"console": "off"},  # wandb would record every redraw of the progress bars
             )
         except Exception as error:  # wandb raises many kinds of errors
             raise HoldfastError(
@@ -94,7 +94,7 @@ def _wandb_id(run: Path) -> str:
 
 
 def _figures(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numeric metrics, keyed by section/name: both tools draw one group of charts per section."""
+    """Return the numeric metrics, keyed by section/name, because both tools group charts by section."""
     return {
         f"{_SECTION_OF.get(key, 'other')}/{key}": float(value)
         for key, value in metrics.items()

@@ -21,7 +21,7 @@ from holdfast.trainer.learner import Learner
 from holdfast.trainer.state import GlobalRandomState, Progress, RunState
 
 GROUPS = {"policy", "optimizer", "memory", "rng", "arrived", "episodes"}
-OPTIONAL_GROUPS = {"world", "first"}  # replayable worlds; initial weights, for l2_init and weight_clip
+OPTIONAL_GROUPS = {"world", "first"}  # replay point, if there is one; initial weights, for l2_init and weight_clip
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,9 @@ def restore_snapshot(snapshot: Snapshot, agent: MettaAgent, learner: Learner, co
     with as_checkpoint_error("the checkpoint does not match this run"):
         arrived = {key: x.shape for key, x in tensors["arrived"].items()}
         expected = {key: x.shape[1:] for key, x in collector.experience.inputs[0].items()}
-        if arrived != expected:  # copying a wrong shape would broadcast it
+        if arrived != expected:  # a tensor of the wrong shape would be broadcast
             odd = next(key for key in {**arrived, **expected} if arrived.get(key) != expected.get(key))
-            problem = f"{odd[:80]!r} is missing, unexpected or has another shape"
+            problem = f"{odd[:80]!r} is missing, unexpected or has the wrong shape"
             raise CheckpointError(f"the checkpoint does not match this run (arrived.safetensors: {problem})")
         collector.episodes.restore(tensors["episodes"], state.episodes)
         memory = tensors["memory"]
@@ -105,16 +105,17 @@ def _replay_worlds(snapshot: Snapshot, collector: Collector) -> str | None:
     tensors, state = snapshot.tensors, snapshot.state
     try:
         if "world" not in tensors:
-            raise ReplayError(f"{collector.world.world_spec.name}: the running episodes were not saved")
+            reason = "the running episodes are not in the checkpoint, because they could not be replayed"
+            raise ReplayError(f"{collector.world.world_spec.name}: {reason}")
         actions = {name: x.numpy() for name, x in tensors["world"].items()}
         collector.resume(ReplayPoint(state.world_seed, state.world_steps, **actions), tensors["arrived"])
     except CheckpointError:
         raise
-    except HoldfastError as error:  # the episodes came out differently, or the world refuses the saved actions
+    except HoldfastError as error:  # the replay gave other observations, or the world rejects the saved actions
         if collector.world.closed:
             advice = "Use trainer.num_workers=0 to resume this run with new episodes."
             raise HoldfastError(f"{error}\n{advice}") from error
-        # another seed: training has already seen the episodes of the old seed
+        # a new seed, because training has already seen the episodes of the old one
         collector.start(episode_seed(state.world_seed, state.update, state.world_steps))
         collector.episodes.forget_running()
         return str(error)

@@ -18,7 +18,7 @@ Size = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is, counted over all resumes."""
+    """Progress of a run since it was first started, across all resumes."""
 
     update: Count = 0
     agent_steps: Count = 0
@@ -26,7 +26,7 @@ class Progress:
     worst_parity: Size = 0.0  # largest |log-ratio| of replay parity so far
     episode_return: Annotated[float, Field(strict=True)] | None = None
     resumed: Count = 0  # number of resumes
-    exact: Annotated[bool, Field(strict=True)] = True  # every resume so far continued bit for bit
+    exact: Annotated[bool, Field(strict=True)] = True  # true if every resume so far was bit for bit
 
     def after(self, metrics: Mapping[str, Any], max_log_ratio: float) -> Progress:
         """Return the progress after one more update, with these metrics and this largest |log-ratio|."""
@@ -63,7 +63,7 @@ class RunState(Progress):
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> RunState:
-        """Build a RunState from facts.json; CheckpointError names the first field that is missing or invalid."""
+        """Build a RunState from facts.json; raise CheckpointError if a field is missing or invalid."""
         if missing := cls.__dataclass_fields__.keys() - facts.keys():  # the defaults are for new runs only
             raise CheckpointError(f"{min(missing)} is missing in facts.json")
         try:
@@ -71,7 +71,7 @@ class RunState(Progress):
         except ValidationError as error:
             first = error.errors()[0]
             field = ".".join(map(str, first["loc"]))
-            raise CheckpointError(f"{field} is {str(first['input'])[:80]!r} in facts.json") from None
+            raise CheckpointError(f"{field} is {str(first['input'])[:80]!r} in facts.json, which is invalid") from None
 
 
 _SCHEMA = TypeAdapter(RunState)

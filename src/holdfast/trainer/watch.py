@@ -9,11 +9,11 @@ from typing import Any
 from holdfast.config.settings import Settings
 from holdfast.trainer.learner import Parity
 
-PARITY_BREACH = 1e-3  # four orders above rounding, so only a bug reaches it
+PARITY_BREACH = 1e-3  # four orders of magnitude above rounding errors, so only a bug reaches it
 ENTROPY_LEFT = 0.01  # fraction of the first entropy below which a policy hardly explores
 EPISODES = 100  # the mean return is taken over this many episodes
 LASTING = 10  # a low return over this many updates in a row is a collapse
-MAX_NAMES = 4  # parameter names in a warning
+MAX_NAMES = 4  # a warning lists at most this many parameters
 
 Metrics = Mapping[str, float | None]
 
@@ -41,7 +41,7 @@ class Watch:
                 "PARITY BREACH: for the same steps, learning computes different action probabilities than acting did (largest "
                 f"|log-ratio| {parity.max_log_ratio:.2g}; healthy: below 1e-5). {explain_parity(parity, self.settings)}"
             )
-        if self._once("no gradient") and without_gradient:  # after the first update of a process
+        if self._once("no gradient") and without_gradient:  # checked after the first update of a process
             names, more = ", ".join(without_gradient[:MAX_NAMES]), len(without_gradient) - MAX_NAMES
             texts.append(
                 f"NO GRADIENT in learning for {names}{f' and {more} more' if more > 0 else ''}. Check that forward uses "
@@ -65,7 +65,7 @@ class Watch:
         returns.add(metrics)
         if self._first_entropy is None:
             self._first_entropy = entropy
-        first = self._first_entropy or 0.0  # negative for some continuous actions, where entropy has no floor
+        first = self._first_entropy or 0.0  # may be negative for continuous actions, whose entropy has no lower bound
         no_exploration = first > 0 and entropy is not None and not entropy > ENTROPY_LEFT * first
         if no_exploration and not returns.learned and self._once("entropy"):  # after learning, low entropy is fine
             texts.append(
@@ -88,7 +88,7 @@ class Watch:
         return times if not value <= smallest and self._worse(key, times, limit) else 0.0
 
     def _worse(self, kind: str, value: float, limit: float) -> bool:
-        """Return whether to report: the value is above the limit and ten times the last reported value."""
+        """Return whether to report: the value is above the limit and above ten times the last reported value."""
         value = math.inf if math.isnan(value) else value
         if not value > max(limit, 10 * self._reported.get(kind, 0.0)):
             return False
@@ -107,7 +107,7 @@ class Returns:
         self.best = self.now = 0.0
         self.best_update = 0
         self._noise = 0.0  # mean change per update
-        self.num_low = 0  # updates in a row
+        self.num_low = 0  # updates in a row with a low return
 
     def add(self, metrics: Metrics) -> None:
         value = metrics.get("episode_return")
@@ -128,9 +128,9 @@ class Returns:
 
 
 def explain_parity(parity: Parity, settings: Settings) -> str:
-    """Name the likely bug, judging by the steps of the segments at which the log-ratio is not 0."""
+    """Describe the likely bug, judging by where in the segments the log-ratio differs from 0."""
     if settings.trainer.start_states == "zeros":
-        return "Expected with trainer.start_states=zeros: learning starts segments from zero memory, acting did not."
+        return "Expected with trainer.start_states=zeros: only learning starts every segment from zero memory."
     wrong, after_first = parity.log_ratio > PARITY_BREACH, parity.first.cumsum(0) > 0
     if not (wrong & ~after_first).any():
         return (
