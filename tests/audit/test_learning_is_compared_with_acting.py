@@ -56,7 +56,7 @@ def test_a_policy_that_blows_up_rounding_is_not_accused_of_it():
 
     finding = only(Wild(), "steps_equal_sequence")
     assert finding.verdict == Verdict.PASS
-    assert "70 steps could not be compared: rounding errors grow to" in finding.evidence
+    assert "70 steps could not be compared, because rounding errors grow to" in finding.evidence
 
 
 def test_both_parts_of_complex_numbers_count():
@@ -121,6 +121,6 @@ def test_scoring_without_a_graph_is_no_scoring():
                 return super().score(obs, terminated, truncated, state, actions)
 
     assert (
-        "gradients by the start state differ from those of sequence by 1 of the largest"
+        "gradients of the start state differ from those of sequence by 1 of the largest"
         in only(ScoresUnderNoGrad(), "score_equals_sequence").evidence
     )

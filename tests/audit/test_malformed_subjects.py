@@ -82,7 +82,7 @@ def test_learning_that_names_its_outputs_otherwise_is_not_called_sound():
     with pytest.raises(UnusableError, match="use the same names in both"):
         audit(Misspelt())
     remarks = audit(HalfMisspelt(), checks=["values_replay"]).remarks
-    assert "sequence does not return log_prob, entropy, full_log_probs: not compared with acting." in remarks
+    assert "Not compared with acting (sequence does not return it): log_prob, entropy, full_log_probs." in remarks
 
 
 def test_a_state_is_read_by_the_names_of_a_dict_whatever_their_order():

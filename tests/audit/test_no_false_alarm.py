@@ -164,7 +164,7 @@ class OnlyActions(ReferencePolicy):
         (StateOnAnotherAxis, r"tensor 0 of the state has shape \[3, 6\], but needs 3 slots on axis 1"),
         (StateIsATensor, "step returned a state of type Tensor: return a tuple of tensors"),
         (OutputsAreATensor, "step returned outputs of type Tensor: return a dict of tensors"),
-        (OnlyActions, "it returns nothing but actions"),
+        (OnlyActions, "step returns nothing but actions"),
     ],
 )
 def test_a_subject_of_the_wrong_shape_is_told_which(kind, said):

@@ -29,7 +29,7 @@ def test_ending_the_process_is_no_way_to_pass():
         audit(Leaves())
     finding = only(LeavesInACheck(), "reset_memory_clears_everything")
     assert finding.verdict == Verdict.FAIL
-    assert "it raised SystemExit" in finding.evidence
+    assert "the policy raised SystemExit" in finding.evidence
 
 
 def test_a_policy_too_quiet_to_be_heard_is_not_called_sound():
@@ -53,7 +53,7 @@ def test_outputs_that_never_change_cannot_be_audited():
         def heads(self, y):
             return super().heads(0 * y)
 
-    with pytest.raises(UnusableError, match="do not depend on its observations"):
+    with pytest.raises(UnusableError, match="do not depend on observations"):
         audit(Constant())
 
 
@@ -84,7 +84,7 @@ def test_an_error_of_ours_that_a_policy_raises_is_a_finding_about_it():
 
     finding = only(RefusesOneSlot(), "reset_with_one_slot")
     assert finding.verdict == Verdict.FAIL
-    assert "it raised SettingsError: one slot is not enough" in finding.evidence
+    assert "the policy raised SettingsError: one slot is not enough" in finding.evidence
 
 
 def test_a_value_that_cannot_be_looked_up_is_a_finding():
@@ -92,7 +92,7 @@ def test_a_value_that_cannot_be_looked_up_is_a_finding():
         def value(self, obs, state, first):
             raise KeyError("critic")
 
-    assert "it raised KeyError" in only(HasABrokenValue(), "inputs_are_not_modified").evidence
+    assert "the policy raised KeyError" in only(HasABrokenValue(), "inputs_are_not_modified").evidence
 
 
 def test_values_that_end_the_process_are_a_finding():
@@ -101,7 +101,7 @@ def test_values_that_end_the_process_are_a_finding():
             sys.exit(0)
 
     assert audit(LeavesWhenAsked(), checks=["reset_inside_sequence"]).sound
-    assert "it raised SystemExit" in only(LeavesWhenAsked(), "inputs_are_not_modified").evidence
+    assert "the policy raised SystemExit" in only(LeavesWhenAsked(), "inputs_are_not_modified").evidence
 
 
 def test_gradients_through_a_drawn_action_do_not_stand_in_for_those_of_scoring():
@@ -151,7 +151,7 @@ def test_rounding_that_is_as_large_as_bugs_cannot_be_audited(kind):
         def scores(self, log_probs, value, actions):
             return {name: y.to(kind) for name, y in super().scores(log_probs, value, actions).items()}
 
-    with pytest.raises(UnusableError, match=f"it computes in {str(kind)[6:]}.*audit it in float32"):
+    with pytest.raises(UnusableError, match=f"the policy computes in {str(kind)[6:]}.*audit it in float32"):
         audit(Rounds())
 
 

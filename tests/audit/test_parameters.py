@@ -143,7 +143,7 @@ def test_without_parameters_or_outputs_it_cannot_run():
         slot_axis=0,
     )
     for subject, reason in (
-        (NoGradients(), "none of its outputs has a gradient"),
+        (NoGradients(), "no output has a gradient"),
         (NoValue(), "returns only logits"),
         (no_module, "no `module` is set"),
     ):

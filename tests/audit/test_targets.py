@@ -86,7 +86,7 @@ def test_another_name_is_suggested_only_where_there_is_nothing_of_that_name(file
 
 
 def test_a_function_that_returns_a_bare_module_is_told_of_the_adapters_as_the_module_is(file):
-    hint = "is an nn.Module, which needs an adapter. Write a function that returns it in BareRecurrent or\nStepFunction"
+    hint = "is an nn.Module, which needs an adapter. Write a function that returns it inside a BareRecurrent\nor StepFunction"
     assert f"module: {hint}" in refused(f"{file}:module")
     assert f"gives_module: returns LSTM, which {hint}" in refused(f"{file}:gives_module")
 

@@ -231,7 +231,7 @@ def test_a_policy_that_does_not_fit_the_world_nobody_named_is_told_which_it_is(c
     run(f"{ROOT}/examples/custom_policy.py:MyPolicy", *ONE, code=2)
     err = capsys.readouterr().err
     assert "in memory cannot be run: " in err
-    assert "No world was given, so it ran in env=memory" in err
+    assert "No world was given, so the policy ran in env=memory" in err
 
 
 def test_a_policy_that_does_not_fit_the_world_that_was_named_is_not(capsys):

@@ -57,7 +57,7 @@ def _subject(policy: Any, words: tuple[str, ...], seed: int) -> Subject:
 
 
 def _makes_subjects(policy: object) -> bool:
-    """Whether this is a function, or a subclass of Subject. Modules are callable too, but are policies themselves."""
+    """Whether to call this to get a subject. True for functions and Subject classes, not for modules."""
     if isinstance(policy, type):
         return issubclass(policy, Subject)
     return callable(policy) and not isinstance(policy, Subject | nn.Module)

@@ -75,7 +75,7 @@ class Report:
         if unneeded and len(self.findings) == len(CHECKS):
             remarks.append(f"Declared but not needed: {', '.join(unneeded)}. Remove it: it would hide a future bug.")
         if self.not_scored:
-            remarks.append(f"sequence does not return {', '.join(self.not_scored)}: not compared with acting.")
+            remarks.append(f"Not compared with acting (sequence does not return it): {', '.join(self.not_scored)}.")
         return [*remarks, f"Note: {self.note}."] if self.note else remarks
 
     def counts(self) -> dict[str, int]:
@@ -113,7 +113,7 @@ def audit(
     # An audit before training must not change the run.
     with torch.random.fork_rng(devices=[]), restored_afterwards(subject), ExitStack() as stack:
         stack.callback(torch.set_num_threads, torch.get_num_threads())
-        torch.set_num_threads(1)  # for a handful of slots more are slower
+        torch.set_num_threads(1)  # more threads are slower for a handful of slots
         context, note = _prepare(subject, seed, on_purpose)
         findings = []
         for check in select_checks(checks, quick):
@@ -138,7 +138,7 @@ def validate_declared(names: frozenset[str]) -> frozenset[str]:
 
 
 def select_checks(names: Iterable[str] | str | None = None, quick: bool = False) -> list[Check]:
-    """Return the checks of these names, or all (quick) ones."""
+    """Return the checks with these names. Without names, return all checks, or the `quick` ones."""
     if names is None:
         return [check for check in CHECKS if check.quick or not quick]
     by_name = {check.name: check for check in CHECKS}
@@ -176,16 +176,16 @@ def run_check(check: Check, context: Context) -> Finding:
                 f"({Path(place.filename).name}:{place.lineno}). Please report it."
             ) from error
         else:
-            evidence = f"it raised {type(error).__name__}: {first_line(error)}{place_of(error)}"
-        finding = Finding(check, Verdict.FAIL, evidence, failed_shares={"": 1.0})  # as a whole, not in one of the calls
-    # Point at the call that failed, if the check is about calls at all.
+            evidence = f"the policy raised {type(error).__name__}: {first_line(error)}{place_of(error)}"
+        finding = Finding(check, Verdict.FAIL, evidence, failed_shares={"": 1.0})  # no single call failed
+    # Point at the call that failed, unless the check is about another method.
     method = finding.call if finding.call in CALLS and check.look_at in CALLS else check.look_at
     where = context.subject.where(method) if finding.verdict == Verdict.FAIL else ""
     return replace(finding, where=where, seconds=time.perf_counter() - began)
 
 
 def _prepare(subject: Subject, seed: int, declared: frozenset[str]) -> tuple[Context, str]:
-    """Run every call once and make the policy sensitive. A policy that fails here cannot be audited."""
+    """Run step, sequence and act once, and scale weights if needed. A policy that fails here cannot be audited."""
     try:
         context = Context(subject, seed, declared)
         with torch.no_grad():

@@ -23,7 +23,7 @@ def check_outputs(outputs: Outputs, source: str) -> None:
     if not isinstance(outputs, dict):
         raise UnusableError(f"{source} returned outputs of type {type(outputs).__name__}: return a dict of tensors.")
     if not outputs:
-        raise UnusableError(f"{source} returned no outputs.")
+        raise UnusableError(f"{source} returned no outputs: return a dict with at least one tensor, such as logits.")
     for name, output in outputs.items():
         if not isinstance(output, Tensor):
             raise UnusableError(f"{source} returned {name} of type {type(output).__name__}: return a tensor.")
@@ -39,19 +39,19 @@ def stack_steps(steps: list[Outputs]) -> Outputs:
         for name, y in outputs.items():
             if y.shape != steps[0][name].shape:
                 one, other = [*steps[0][name].shape], [*y.shape]
-                raise UnusableError(f"output {name} has shape {one} at one step and {other} at another.")
+                raise UnusableError(f"output {name} has shape {one} at one step and {other} at another: use one shape.")
     return {name: torch.stack([step[name] for step in steps]) for name in steps[0]}
 
 
 def differences(a: Outputs, b: Outputs, names: tuple[str, ...] = (), actions_too: bool = False) -> Tensor:
-    """Return [T, B]: the largest difference between outputs [T, B, ...], relative where they are larger than 1.
+    """Return [T, B]: the largest difference between outputs [T, B, ...], relative where outputs are above 1.
 
-    Only outputs that both have are compared, and log-probs only where both took the same action. actions_too: both used
-    the same random numbers, so a different action counts as a difference.
+    Only outputs that both runs have are compared, and log-probs only where both took the same action. actions_too:
+    count a different action as a difference, because both runs used the same random numbers.
     """
     common = [name for name in a if name in b and (actions_too or name != ACTIONS) and (not names or name in names)]
     if not common:
-        raise NotOfferedError(f"no output in common: {', '.join(a)} and {', '.join(b)}")
+        raise NotOfferedError(f"no output to compare: one run returns {', '.join(a)}, the other {', '.join(b)}")
     apart = {name: _apart(a[name].detach(), b[name].detach(), name) for name in common}
     if "log_prob" in apart and ACTIONS in a and ACTIONS in b:
         same = (a[ACTIONS] == b[ACTIONS]).unsqueeze(-1).flatten(2).all(-1)
@@ -66,13 +66,13 @@ def until_actions_differ(a: Outputs, b: Outputs) -> Tensor:
 
 
 def policy_outputs(outputs: Outputs) -> tuple[str, ...]:
-    """Return the names of the outputs that actions are sampled from; of all outputs if there are none."""
+    """Return the names of the outputs that describe the action distribution; if there are none, of all outputs."""
     names = tuple(name for name in outputs if name not in (ACTIONS, "value", "entropy"))
     return names or tuple(name for name in outputs if name != ACTIONS)
 
 
 def learned_outputs(outputs: Outputs) -> list[str]:
-    """Return the names of the outputs that enter the loss; of all outputs if there are no log-probs."""
+    """Return the names of the outputs that enter the loss; if there are no log-probs, of all outputs."""
     names = ("log_prob", "value", "entropy")
     return [name for name in outputs if name != ACTIONS and (name in names or "log_prob" not in outputs)]
 
@@ -100,7 +100,7 @@ def by_slot(leaf: Tensor, slot_axis: int) -> Tensor:
 
 
 def state_differences(a: State, b: State, slot_axis: int) -> Tensor:
-    """Return [leaves, slots]: the largest difference between two states."""
+    """Return the largest difference between two states, by tensor and slot: [tensors, slots]."""
     if [leaf.shape for leaf in a] != [leaf.shape for leaf in b]:
         shapes = [[[*leaf.shape] for leaf in state] for state in (a, b)]
         raise UnusableError(f"states have different shapes in different calls: {shapes[0]} and {shapes[1]}.")

@@ -1,4 +1,4 @@
-"""Context: what a check gets. A probe, with measurements that several checks share made once."""
+"""Context: the probe that checks measure with. It keeps the measurements that several checks share."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Context(Probe):
 
     def require_module(self) -> nn.Module:
         if self.subject.module is None:
-            raise NotOfferedError("no `module` is set, so its weights are unknown")
+            raise NotOfferedError("no `module` is set, so the weights are unknown")
         return self.subject.module
 
     def trainable_weights(self) -> dict[str, nn.Parameter]:
         weights = {name: x for name, x in self.require_module().named_parameters() if x.requires_grad}
         if not weights:
-            raise NotOfferedError("it has no trainable parameters")
+            raise NotOfferedError("`module` has no trainable parameters")
         return weights
 
     def has_layers(self, leaf: Tensor) -> bool:
@@ -78,7 +78,7 @@ class Context(Probe):
         return found
 
     def expect_no_influence(self, tally: Tally, form: str, cells: Tensor) -> None:
-        """Expect that none of these cells [1 + T, B, T, B] of the map of changes moved."""
+        """Expect that no output moved in these cells [1 + T, B, T, B] of the map of changes."""
         found = self.changes(form)
         if (cells & found.measured).any():
             size, output, source = found.largest(cells)
@@ -91,13 +91,13 @@ class Context(Probe):
         size, forbidden, by = found.largest(cells)
         if not most and not size:
             return  # no gradient anywhere, so nothing to keep apart
-        tally.expect(form, math.isfinite(most), f"the gradient of {output} by {source} is {most}")
-        message = f"the gradient of {forbidden} by {by} is {size:.2g}, and has to be 0"
+        tally.expect(form, math.isfinite(most), f"the gradient of {output} with respect to {source} is {most}")
+        message = f"the gradient of {forbidden} with respect to {by} is {size:.2g} instead of 0"
         tally.expect_unchanged(form, size, message, limit=found.limit)
 
     @torch.enable_grad()
     def projected_outputs(self, form: str, script: Script, actions: Tensor | None) -> tuple[Tensor, dict[int, Tensor]]:
-        """Return the projected outputs [T, B] with their graph, and the start state's tensors that have gradients."""
+        """Return randomly projected outputs [T, B], and by index the start state tensors that record gradients."""
         start = differentiable(script.start)
         outputs = self.run(form, replace(script, start=start), actions).outputs
         total = random_projection({name: y for name, y in outputs.items() if y.requires_grad})
@@ -105,7 +105,7 @@ class Context(Probe):
 
     @torch.enable_grad()
     def gradients_by_start(self, form: str, script: Script, actions: Tensor | None) -> list[Tensor]:
-        """Return the gradient of all outputs by each floating-point tensor of the start state."""
+        """Return the gradient of all outputs with respect to each floating-point tensor of the start state."""
         try:
             total, leaves = self.projected_outputs(form, script, actions)
         except NotOfferedError:  # no output has a gradient
@@ -113,11 +113,11 @@ class Context(Probe):
         return [*differentiate(total.sum(), [*leaves.values()])] if leaves else []
 
     def start_state_influence(self, form: str, steps: tuple[int, ...]) -> tuple[list[int], Tensor, Tensor]:
-        """Measure how far the start state reaches within an episode.
+        """Measure how strongly the start state affects the outputs of these steps of an episode.
 
-        Return the indices of its n tensors that need a gradient, how far each moves the outputs of these steps
-        [n, steps], and the largest gradient of those outputs [n, steps]. Gradients are taken before and after the
-        change: at the kink of a ReLU or maximum one of the two is zero.
+        Return the indices of the n state tensors that need a gradient, how far each of them moves outputs [n, steps],
+        and the largest gradient that each gets [n, steps]. Gradients are taken both before and after the change,
+        because one of the two may be zero at the kink of a ReLU or maximum.
         """
         script = self.script(T=steps[-1] + 1, B=3)
         usual = self.run(form, script)
@@ -135,7 +135,7 @@ class Context(Probe):
     def _gradients_at(
         self, form: str, script: Script, actions: Tensor | None, steps: tuple[int, ...]
     ) -> dict[int, Tensor]:
-        """Return, by index of a start state tensor, the largest gradient of the outputs of each of these steps."""
+        """Return, for each start state tensor (by index), the largest gradient it gets from each of these steps."""
         total, leaves = self.projected_outputs(form, script, actions)
         if not leaves:
             return {}
@@ -144,7 +144,7 @@ class Context(Probe):
 
     @cached_property
     def actions_feed_back(self) -> bool:
-        """Whether sampled actions enter the state: outputs differ after a different action, and not before."""
+        """Whether sampled actions enter the state: outputs differ only after a different action was sampled."""
         script = self.script()
         one, two = (self.run(STEP, script, draw=draw).outputs for draw in (1, 2))
         if ACTIONS not in one:
@@ -155,19 +155,19 @@ class Context(Probe):
         return bool(alike[1:].any()) or self._equal_actions_give_equal_outputs(script, one[ACTIONS])
 
     def _equal_actions_give_equal_outputs(self, script: Script, actions: Tensor) -> bool:
-        """For real-valued actions, which never repeat: only `sequence` can tell them from noise in the state."""
+        """Whether `sequence` repeats its outputs for equal actions: only actions then enter the state, no noise."""
         if SEQUENCE not in self.forms:
             return False
         one, two = (self.run(SEQUENCE, script, actions, draw=draw).outputs for draw in (1, 2))
         return float(differences(one, two).max()) <= SAME
 
     def difference_ignoring_draws(self, a: Outputs, b: Outputs) -> float:
-        """Return how far two runs differ that sampled with different random numbers."""
+        """Return how far two runs differ, apart from the effects of sampling different actions."""
         apart = differences(a, b)
         return float((apart[until_actions_differ(a, b)] if self.actions_feed_back else apart).max())
 
     def replay_limit(self, script: Script, actions: Tensor | None) -> float:
-        """Return how far replayed outputs may differ: inverting a tanh, for example, magnifies rounding of actions."""
+        """Return how far replayed outputs may differ, given that, for example, an inverted tanh magnifies rounding."""
         if actions is None or not actions.is_floating_point():
             return SAME
         one, other = (
@@ -177,7 +177,7 @@ class Context(Probe):
         return SAME + 10 * float(differences(one, other).max())
 
     def rounding_growth(self, script: Script) -> float:
-        """Return how far a change of the size of rounding at step 5 moves later outputs of an episode without resets."""
+        """Return how far a change of the state at step 5, as small as rounding, moves later outputs without resets."""
         script = replace(script, first=torch.zeros_like(script.first))
         head, tail = (
             replace(script, obs=script.obs[part], first=script.first[part]) for part in (slice(5), slice(5, None))

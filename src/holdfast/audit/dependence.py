@@ -17,21 +17,21 @@ from holdfast.audit.subject import NotOfferedError, State
 
 # Slot 0 has no reset; the others are reset inside, at the first and the last step, and on consecutive steps.
 MAP_RESETS: dict[int, list[int]] = {1: [3], 2: [0, 5], 3: [2, 3]}
-# The gradient is zero where there is none, and the graph is kept for other outputs.
+# Gradients that return zeros instead of None, and keep the graph for further outputs.
 differentiate = partial(torch.autograd.grad, retain_graph=True, materialize_grads=True)
 
 
 @dataclass(frozen=True)
 class DependencyMap:
-    """size [1 + T, B, T, B]: how strongly output (t, b) depends on source (s, c).
+    """How strongly each output depends on each input: size[s, c, t, b] for source s of slot c and output t of slot b.
 
-    Source 0 is the start state of slot c, source s + 1 its observation at step s. NaN: not measured.
+    Source 0 is the start state of a slot, source s > 0 its observation at step s - 1. NaN means not measured.
     """
 
     kind: str  # changes or gradients
     form: str
     first: Tensor  # [T, B]
-    size: Tensor
+    size: Tensor  # [1 + T, B, T, B]
 
     @property
     def not_earlier(self) -> Tensor:
@@ -41,32 +41,32 @@ class DependencyMap:
 
     @property
     def allowed(self) -> Tensor:
-        """The same slot, the same episode, and the output is not earlier than the source."""
+        """Cells that may show a dependence: same slot, same episode, and the output is not earlier than the source."""
         episode = self.first.long().cumsum(0)
         source = torch.cat([torch.zeros_like(episode[:1]), episode])
         return (source[:, :, None, None] == episode) & self.same_slot & self.not_earlier
 
     @property
     def across_reset(self) -> Tensor:
-        """The same slot, a later output, and an episode started in between."""
+        """Cells of the same slot in which an episode started between the source and the output."""
         return self.same_slot & ~self.allowed & self.not_earlier
 
     @property
     def from_start_state(self) -> Tensor:
-        """Outputs that may depend on the start state."""
+        """Cells of outputs that may depend on the start state."""
         cells = self.allowed.clone()
         cells[1:] = False
         return cells
 
     @property
     def later(self) -> Tensor:
-        """Outputs that may depend on an observation of an earlier step."""
+        """Cells of outputs that may depend on an observation of an earlier step."""
         source, output = torch.arange(len(self.size))[:, None], torch.arange(len(self.first))
         return self.allowed & ((source > 0) & (source <= output))[:, None, :, None]
 
     @property
     def limit(self) -> float:
-        """Sizes above this count. For gradients it is relative to the largest finite gradient that is allowed."""
+        """Sizes above this count as a dependence. For gradients, it is relative to the largest finite allowed one."""
         if self.kind == "changes":
             return SAME
         return NO_GRADIENT * self.largest(self.allowed & self.size.isfinite())[0]
@@ -120,7 +120,7 @@ def map_of_gradients(probe: Probe, form: str) -> DependencyMap:
     leaves = [leaf for leaf in start if leaf.requires_grad]
     sources = [*leaves, *([obs] if obs.requires_grad else [])]
     if not sources:
-        raise NotOfferedError("it has no state, and its observations are not real numbers")
+        raise NotOfferedError("the policy has no state, and its observations are not real numbers")
     outputs = probe.run(form, Script(obs, script.first, start)).outputs
     total = random_projection({name: y for name, y in outputs.items() if y.requires_grad})
     size = torch.full((T + 1, B, T, B), float("nan"), dtype=torch.float64)
@@ -138,17 +138,17 @@ def map_of_gradients(probe: Probe, form: str) -> DependencyMap:
 
 
 def differentiable(state: State) -> State:
-    """Copy a state, with gradients on its floating-point tensors."""
+    """Copy a state, and record gradients for its floating-point tensors."""
     return tuple(leaf.detach().clone().requires_grad_(leaf.is_floating_point()) for leaf in state)
 
 
 def random_projection(outputs: dict[str, Tensor]) -> Tensor:
-    """Combine outputs [T, B, ...] to [T, B] with fixed random weights, so that one backward pass covers all of them.
+    """Reduce outputs [T, B, ...] to [T, B] with fixed random weights, so that one backward pass covers all of them.
 
     A plain sum would not do: probabilities sum to 1, whatever they depend on.
     """
     if not outputs:
-        raise NotOfferedError("none of its outputs has a gradient")
+        raise NotOfferedError("no output has a gradient")
     total = torch.zeros(())
     for name in sorted(outputs):
         y = outputs[name].unsqueeze(-1).flatten(2)

@@ -1,4 +1,4 @@
-"""Checks, what they measure, and the findings of an audit."""
+"""Data types of an audit: a check, the tally of its measurements, and its finding."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 SAME = 1e-5  # larger differences count as changes; also the limit of replay parity
 MOVED = 1e-7  # smaller differences count as no change
-NO_GRADIENT = 1e-7  # relative to the largest gradient; a true zero is exactly 0
-LEARNING_ONLY = ("zero_start_states", "learning_without_resets")  # deviations that excuse nothing while acting
+NO_GRADIENT = 1e-7  # smaller gradients, relative to the largest one, count as zero
+LEARNING_ONLY = ("zero_start_states", "learning_without_resets")  # do not excuse failures in acting
 Run = Callable[["Context", "Tally"], None]
 
 
@@ -30,22 +30,22 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """One promise about a policy. `run` measures it."""
+    """A check: one promise about a policy, and the function `run` that measures it."""
 
     name: str
     promise: str
     cost: str  # what a violation does to training
     fix: str
-    look_at: str  # the subject's method whose code is concerned
+    look_at: str  # the method of the subject to look at if the check fails
     run: Run
-    needs: tuple[str, ...] = ()  # the state or the forms without which it cannot run
-    excused_by: tuple[str, ...] = ()  # deviations that, declared, explain a failure
+    needs: tuple[str, ...] = ()  # what the subject must have: a state, or forms such as act
+    excused_by: tuple[str, ...] = ()  # deviations that explain a failure if they are declared
     quick: bool = False  # also part of the short audit before training
-    root: int = 0  # how many other checks a failure here tends to fail too; higher is reported first
+    root: int = 0  # how likely a failure here makes other checks fail (0 to 2); higher is reported first
 
 
 class Register(list[Check]):
-    """The checks of one module: functions whose docstring gives the promise, then "Cost:" and "Fix:" of a violation."""
+    """Decorator that collects the checks of a module. Their docstrings give the promise, then "Cost:" and "Fix:"."""
 
     def __call__(self, *, look_at: str = "step", **options: Any) -> Callable[[Run], Run]:
         def add(run: Run) -> Run:
@@ -103,7 +103,7 @@ class Finding:
     check: Check
     verdict: Verdict
     evidence: str
-    call: str = ""  # the one that the evidence is from
+    call: str = ""  # the call that the evidence is about
     failed_shares: Mapping[str, float] = field(default_factory=dict)  # by call: the share of measurements that failed
     where: str = ""
     seconds: float = 0.0

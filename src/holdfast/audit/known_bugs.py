@@ -1,7 +1,7 @@
 """Name the known bugs that fail the same checks as a policy.
 
-One bug fails many checks. known_bugs.json lists deliberately broken policies with the checks that each fails; those whose
-failures match are the first thing to look for. `make audit-matrix` writes the file from tests/audit/mutants.
+One bug fails many checks. known_bugs.json lists deliberately broken policies with the checks that each fails. A policy
+that fails the same checks probably has the same bug. `make audit-matrix` writes the file from tests/audit/mutants.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.audit.findings import Finding, Verdict
 from holdfast.audit.script import CALLS
 
 KEY = Path(__file__).with_suffix(".json")
-MIN_OVERLAP = 0.8  # below this it is not a known bug
+MIN_OVERLAP = 0.8  # below this, no known bug is named
 TIE = 0.05  # bugs this close to the best match are named too
 MAX_NAMED = 4  # more than this many matches are no help, so none is named
 
@@ -25,10 +25,12 @@ Pattern = Mapping[tuple[str, str], float]  # by (check, call): the share of meas
 
 @dataclass(frozen=True)
 class KnownBug:
+    """A bug of a deliberately broken policy, with the checks that it fails."""
+
     name: str
     what: str
     seen: str  # projects that had it
-    check: str  # the check that is there for it
+    check: str  # the check that has to catch it
     needs: str  # a check that runs only on policies that can have this bug
     pattern: Pattern
 

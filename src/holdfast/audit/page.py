@@ -1,4 +1,4 @@
-"""An audit as one self-contained HTML page: verdict, failures, dependency maps, all checks."""
+"""Render an audit as one self-contained HTML page: verdict, failures, dependency maps, all checks."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ TEMPLATES = Environment(loader=LOADER, autoescape=True, undefined=StrictUndefine
 KINDS = {
     "changes": (
         "What moves when an input changes",
-        "Each input was changed, one at a time. A cell shows how far the output of its column moved, relative to its size "
-        f"if that is above 1. Differences up to {SAME:.0e} do not count.",
+        "Inputs were changed one at a time. A cell shows how far the output in its column moved when the input in its "
+        f"row changed (relative to the output's size if that is above 1). Differences up to {SAME:.0e} do not count.",
     ),
     "gradients": (
         "What has a gradient",
-        "Each output was differentiated by each input. A cell shows the largest gradient between the two. "
+        "Each output was differentiated with respect to each input. A cell shows the largest gradient between the two. "
         f"Gradients up to {NO_GRADIENT:.0e} of the largest allowed one do not count.",
     ),
 }
@@ -54,7 +54,7 @@ def report_page(report: Report) -> str:
 
 
 class Cell(NamedTuple):
-    """One square. kind: depends | unused | forbidden | declared | unmeasured. Empty squares have no Cell."""
+    """A square that is not empty. kind: depends | unused | forbidden | declared | unmeasured."""
 
     kind: str
     row: int
@@ -65,7 +65,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Picture:
-    """A dependency map to draw: rows are inputs, columns are outputs, both slot by slot."""
+    """A dependency map to draw: rows are inputs, columns are outputs, both sorted by slot, then by step."""
 
     kind: str
     form: str
@@ -83,13 +83,13 @@ def picture(found: DependencyMap, declared: frozenset[str]) -> Picture:
 
 
 def on_purpose(found: DependencyMap, declared: frozenset[str]) -> Tensor:
-    """Return the cells [1 + T, B, T, B] that cross an episode start, if the policy declares that it does so."""
+    """Return the cells [1 + T, B, T, B] that cross an episode start if a declared deviation allows that, else none."""
     meant = any(name in declared and excuses_call(name, found.form) for name in ACROSS_EPISODES)
     return found.across_reset if meant else torch.zeros_like(found.allowed)
 
 
 def kinds_of_cells(found: DependencyMap, declared: frozenset[str]) -> dict[str, Tensor]:
-    """Return disjoint masks [1 + T, B, T, B]; cells in none of them must not depend, and do not."""
+    """Return a mask [1 + T, B, T, B] for each kind. The rest are cells that must show no dependence, and show none."""
     moved = found.measured & (found.size > found.limit)
     excused = on_purpose(found, declared)
     return {
@@ -109,7 +109,7 @@ def _cells(found: DependencyMap, masks: dict[str, Tensor]) -> list[Cell]:
         for s, c, t, b in mask.nonzero().tolist():
             source = f"slot {c} {f'step {s - 1}' if s else 'start state'}"
             size = "not measured" if name == "unmeasured" else f"{float(found.size[s, c, t, b]):.2g}"
-            text = f"slot {b} step {t}, by {source}: {size}"
+            text = f"output: slot {b} step {t}; input: {source}; {size}"
             opacity = float(strength[s, c, t, b]) if name == "depends" else 1.0
             cells.append(Cell(name, c * (T + 1) + s, b * T + t, round(opacity, 2), text))
     return cells
@@ -128,23 +128,23 @@ def _sentences(found: DependencyMap, masks: dict[str, Tensor], excused: Tensor) 
     """Describe the picture in sentences."""
     numbers = {name: int(mask.sum()) for name, mask in masks.items()}
     bound = int((~found.allowed & found.measured & ~excused).sum())
-    sentences = [f"No forbidden dependence ({bound} cells)."]
+    sentences = [f"No forbidden dependence ({bound} cells checked)."]
     if numbers["forbidden"]:
         size, output, source = found.largest(masks["forbidden"])
         sentences = [
-            f"{numbers['forbidden']} of {bound} cells depend on something they must not.",
+            f"{numbers['forbidden']} of {bound} forbidden cells show a dependence.",
             f"The largest: {output} depends on {source} ({size:.2g}).",
         ]
     if numbers["declared"]:
-        sentences.append(f"{numbers['declared']} cross an episode start, as declared.")
+        sentences.append(f"{numbers['declared']} cells cross an episode start, as declared.")
     if numbers["unused"]:
-        sentences.append(f"{numbers['unused']} cells may depend, but do not.")
+        sentences.append(f"{numbers['unused']} allowed cells show no dependence.")
     T, B = found.first.shape
     unmoved = sum(int(masks["unused"][t + 1, b, t, b]) for t in range(T) for b in range(B))
     if unmoved:  # otherwise such a map would look clean
         sentences.append(
-            f"At {unmoved} of {T * B} steps an output does not even depend on its own observation: a leak would not show "
-            "there."
+            f"At {unmoved} of {T * B} steps an output does not even depend on its own observation, so a leak would not "
+            "show there."
         )
     if numbers["unmeasured"]:
         sentences.append(f"{numbers['unmeasured']} cells were not measured.")

@@ -12,11 +12,11 @@ from holdfast.audit.compare import check_outputs, check_pair, differences, stack
 from holdfast.audit.script import ACT, SCORE, SEQUENCE, STATE, STEP, VALUE, VALUE_FROM_MEMORY, B, Script, T, Trace
 from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, Subject, UnusableError, copy_state
 
-POOL = 48  # observations that scripts are made of
+POOL = 48  # number of observations that scripts are made from
 
 
 class Probe:
-    """One subject and one seed. Every run starts from the same random numbers, so only the script makes a difference."""
+    """Runs a subject on scripts. Every run uses the same random numbers, so that only the script makes a difference."""
 
     def __init__(self, subject: Subject, seed: int = 0):
         self.subject = subject
@@ -64,7 +64,7 @@ class Probe:
         """Return a state after one to five steps, a different number for each slot and each call."""
         states, most, turn = [self.subject.initial_state(B)], 5, next(self._num_states)
         with torch.no_grad():
-            # At random: in pool order, one call could see what the previous one saw, a step earlier.
+            # Drawn at random. In pool order, a call could repeat the observations of the previous one, a step later.
             for row in self.pool[torch.randint(POOL, (most, B), generator=self.generator)]:
                 states.append(self.subject.step(row, copy_state(states[-1]), torch.zeros(B, dtype=torch.bool))[1])
         mixed = states[1]
@@ -92,7 +92,7 @@ class Probe:
 
     @cached_property
     def output_names(self) -> dict[str, list[str]]:
-        """Names of the outputs, actions aside, of each of step, sequence and act that the subject has."""
+        """{form: output names without actions}, for those of step, sequence and act that the subject has."""
         script, names = self.script(initial=True), {}
         for form in (STEP, SEQUENCE, ACT):
             try:
@@ -132,7 +132,7 @@ class Probe:
         """Raise NotOfferedError if the subject does not have this form, or has no state."""
         if need == STATE:
             if not self.subject.initial_state(1):
-                raise NotOfferedError("it has no state")
+                raise NotOfferedError("the policy has no state")
         elif need not in self.forms:
             self.run(need, self.script(initial=True))
 
@@ -141,7 +141,7 @@ class Probe:
     def draws_are_repeatable(self) -> bool:
         """Whether equal random numbers give equal actions, whatever other slots see.
 
-        Not so for a policy with its own generator, or if the number of draws depends on the distribution.
+        False for a policy with its own generator, or if the number of draws depends on the distribution.
         """
         script, other = self.script(), self.script()
         self.run(STEP, other)
@@ -162,17 +162,17 @@ class Probe:
             raise UnusableError(f"step returns {one}, and sequence returns {other}: use the same names in both.")
 
     def check_precision(self) -> None:
-        """Refuse a subject that computes in half precision, whose rounding would look like bugs."""
+        """Refuse a subject that computes in half precision, because its rounding errors would look like bugs."""
         trace = self.run(STEP, self.script(initial=True))
         for kind in {x.dtype for x in (*trace.outputs.values(), *trace.final)} & {torch.float16, torch.bfloat16}:
             raise UnusableError(
-                f"it computes in {str(kind)[6:]}, whose rounding errors are as large as bugs: audit it in float32."
+                f"the policy computes in {str(kind)[6:]}, with rounding errors as large as bugs: audit it in float32."
             )
 
     def run(
         self, call: str, script: Script, actions: Tensor | None = None, draw: int = 0, copies: bool = True
     ) -> Trace:
-        """Run a script. actions: the ones to score (those that `step` takes by default). draw: other random numbers.
+        """Run a script. actions: the ones to score (those that `step` takes by default). draw: selects random numbers.
 
         The policy gets copies, so that one that writes into its arguments does not damage the script.
         """
@@ -222,12 +222,12 @@ class Probe:
                 self.check_state(final, script.first.shape[1], "sequence")
             return Trace(outputs, final)
         if actions is None:
-            raise NotOfferedError("it returns no actions, so there is nothing to score")
+            raise NotOfferedError("step returns no actions, so there is nothing to score")
         return Trace(self.subject.score(script.obs, *script.flags, script.start, actions), ())
 
     def _run_from_memory(self, call: str, script: Script) -> Trace:
         if getattr(type(self.subject), call) is getattr(Subject, call):
-            getattr(self.subject, call)(*script.act_inputs(0))  # raises the reason
+            getattr(self.subject, call)(*script.act_inputs(0))  # raises NotOfferedError with the reason
         self.subject.set_memory(copy_state(script.start))
         if call == ACT:
             return self._act_on(script)

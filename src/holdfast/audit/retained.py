@@ -32,7 +32,7 @@ def retained_size(subject: Subject) -> int:
 
 def weights_without_memory(probe: Probe, module: nn.Module) -> dict[str, Tensor]:
     """Return copies of parameters and buffers, without buffers that hold memory (those that set_memory changes)."""
-    states = [probe.random_state(4) for _ in range(2)]  # two: a counter may be equal in one of them
+    states = [probe.random_state(4) for _ in range(2)]  # two, because a counter may be equal in one
     weights = copy_tensors(module)
     with suppress(NotOfferedError):
         for state in states:

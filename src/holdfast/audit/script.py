@@ -12,19 +12,19 @@ from holdfast.audit.subject import ACTIONS, Outputs, State, copy_state
 # The ways to run a script, each named after the method of `Subject` that it calls.
 STEP, SEQUENCE, ACT = "step", "sequence", "act"
 SCORE, VALUE, VALUE_FROM_MEMORY = "score", "value", "value_from_memory"
-STATE = "state"  # what a check may need besides calls
+STATE = "state"  # what a check may need besides these calls
 CALLS = (STEP, SEQUENCE, ACT, SCORE, VALUE, VALUE_FROM_MEMORY)
 T, B = 6, 4
 LONG = 70  # steps: more than the usual chunk or window of 8, 16, 32 or 64
 CHAOTIC = 0.1  # if rounding errors grow to this, long sequences cannot be compared
 MANY = 12  # slots: more than an undersized table or batch has room for
-# {slot: steps that start an episode}: inside, on consecutive steps, one step apart, at the first and the last step.
+# {slot: steps that start an episode}: inside, consecutive, with a step between, first and last.
 AWKWARD_RESETS: dict[int, list[int]] = {0: [2], 1: [1, 2], 2: [1, 3], 3: [0, 5]}
 
 
 @dataclass(frozen=True)
 class Script:
-    """T steps of B slots."""
+    """The inputs of one run: T steps of B slots."""
 
     obs: Tensor  # [T, B, ...]
     first: Tensor  # [T, B] bool
@@ -53,7 +53,7 @@ class Script:
     def act_inputs(self, t: int, slots: list[int] | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the arguments of `act` at step t: observations, terminated, truncated, slots (all slots by default)."""
         terminated, truncated = self.flags
-        if slots is None:  # not copies: a policy that writes into its arguments is caught by that
+        if slots is None:  # views, not copies, so that writing into arguments is noticed
             return self.obs[t], terminated[t], truncated[t], torch.arange(self.first.shape[1])
         return self.obs[t, slots], terminated[t, slots], truncated[t, slots], torch.tensor(slots)
 

@@ -1,8 +1,8 @@
 """Scale weights so that leaks are measurable.
 
-Fresh weights often give a policy whose outputs hardly depend on its observations, and then no leak can be measured. The audit
-is about the code, not the weights: if an observation moves an output by less than SENSITIVE, weight matrices are drawn again,
-larger, until it does. Afterwards the old weights are restored.
+With fresh weights, outputs often hardly depend on observations, and then no leak can be measured. The audit is about
+the code, not the weights. So if an observation moves an output by less than SENSITIVE, larger weight matrices are drawn
+until it moves further. Afterwards the old weights are restored.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def restored_afterwards(subject: Subject) -> Iterator[None]:
 
 @contextmanager
 def modes_restored(module: nn.Module | None) -> Iterator[None]:
-    """Put every module back into train or eval mode, as it was."""
+    """Restore the train or eval mode of every module at the end."""
     modes = [] if module is None else [(part, part.training) for part in module.modules()]
     try:
         yield
@@ -57,7 +57,7 @@ def modes_restored(module: nn.Module | None) -> Iterator[None]:
 
 @contextmanager
 def values_restored(tensors: Iterable[Tensor]) -> Iterator[None]:
-    """Put these tensors back to their values."""
+    """Restore the values of these tensors at the end."""
     restore = save_values(tensors)
     try:
         yield
@@ -97,7 +97,7 @@ def redraw_weights(module: nn.Module, gain: float, seed: int) -> None:
 
 
 def raise_sensitivity(probe: Probe) -> str:
-    """Draw larger weight matrices until every output depends on observations. Return a note; '' if nothing was done."""
+    """Draw larger weight matrices until every output depends on observations. Return a note for the report, or ''."""
     module, before = probe.subject.module, sensitivities(probe)
     if min(before.values()) >= SENSITIVE:
         return ""
@@ -110,25 +110,25 @@ def raise_sensitivity(probe: Probe) -> str:
         return ""
     largest, smallest = max(after.values(), default=0.0), min(after.values(), default=0.0)
     if largest == 0 and not outputs_ever_change(probe):
-        raise UnusableError("its outputs do not depend on its observations, so nothing can be measured.")
+        raise UnusableError("outputs do not depend on observations, so nothing can be measured.")
     if 0 < largest <= SAME:
         more = " Set `module`, so that larger weights can be tried." if module is None else ""
-        raise UnusableError(f"an observation moves no output by more than {largest:.1e}: a leak would not show.{more}")
+        raise UnusableError(f"an observation moves no output by more than {largest:.1e}: leaks would not show.{more}")
     if module is None:
         note = f"an observation moves {name} by only {before[name]:.1e}"
     else:
         note = (
-            "weight matrices were scaled up for the audit (this is not a fault of the policy): with its own weights an "
-            f"observation moved {name} by {before[name]:.1e}, too little to measure a leak; with these it moves outputs by "
-            + (f"{smallest:.1e} or more" if after else "nothing either")
+            "weight matrices were scaled up for the audit (this is no fault of the policy). With the policy's own weights "
+            f"an observation moved {name} by {before[name]:.1e}, too little to measure a leak. With larger ones "
+            + (f"it moves outputs by {smallest:.1e} or more" if after else "it moves no output of its step either")
         )
     if smallest < SENSITIVE:
-        note += ". That is still little: a leak a thousand times smaller would not show"
+        note += ". That is still little, so a small leak would not show"
     return note
 
 
 def outputs_ever_change(probe: Probe) -> bool:
-    """Whether outputs of a few steps differ at all: they may depend on earlier observations only."""
+    """Whether outputs of two scripts differ within a few steps: they may depend on earlier observations only."""
     with torch.no_grad():
         one, other = (probe.run(STEP, probe.script(T=4, B=8)).outputs for _ in range(2))
     return bool(differences(one, other).any())
@@ -146,7 +146,7 @@ def _scale_weights(probe: Probe, module: nn.Module) -> dict[str, float]:
 
 
 def sensitivities(probe: Probe) -> dict[str, float]:
-    """Return how far each output moves with its own observation: the median over eight slots."""
+    """Return how far each output moves when the observation of its step changes (median of eight slots)."""
     script = probe.script(T=1, B=8)
     other = torch.stack([probe.other_obs(obs) for obs in script.obs[0]]).unsqueeze(0)
     with torch.no_grad():
@@ -155,5 +155,5 @@ def sensitivities(probe: Probe) -> dict[str, float]:
     all_names = [name for name in usual if name != ACTIONS]
     names = [name for name in all_names if name not in ("log_prob", "entropy")] or all_names
     if not names:
-        raise UnusableError("it returns nothing but actions: return logits, values or log-probs too.")
+        raise UnusableError("step returns nothing but actions: return logits, values or log-probs too.")
     return {name: float(differences(usual, changed, (name,)).median()) for name in names}

@@ -1,4 +1,4 @@
-"""Subject: the interface between the auditor and a recurrent policy. An adapter implements three of its methods."""
+"""Subject: the interface between the auditor and a recurrent policy. Adapters implement three or more methods."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ ACTIONS = "actions"  # the one output that is passed back to `sequence`, and is 
 
 # Intended deviations. A failure that one of them explains is reported as declared.
 DEVIATIONS = {
-    "lifetime_memory": "memory is kept across episodes on purpose",
-    "zero_start_states": "learning starts every sequence from zeros on purpose",
-    "learning_without_resets": "learning does not reset at episode ends on purpose",
-    "truncated_gradients": "gradients are cut inside a sequence on purpose",
-    "memoryless": "the policy has no memory on purpose",
+    "lifetime_memory": "memory is kept across episodes by design",
+    "zero_start_states": "learning starts every sequence from zeros by design",
+    "learning_without_resets": "by design, learning does not reset at episode ends",
+    "truncated_gradients": "gradients are cut inside a sequence by design",
+    "memoryless": "the policy has no memory by design",
     "boolean_flags": "callers always pass boolean flags",
 }
 # Deviations that let memory cross the end of an episode.
@@ -42,26 +42,26 @@ class UnusableError(SettingsError):
 
 
 class PolicyRaisedError(UnusableError):
-    """The policy raised; the message, written by an adapter, lists the arguments of the call."""
+    """The policy raised an error. The message comes from an adapter and lists the arguments of the call."""
 
 
 class Subject:
-    """A policy whose state is an argument and a result.
+    """A policy to audit. Its state is an argument and a result of each call.
 
     Implement `observations`, `initial_state` and `step`. Implement `sequence` too if learning runs other code than
     acting. Set `module` to the network, so that its weights can be checked. State is a flat tuple of tensors with the
-    slots on axis `slot_axis`. The methods after `value` are for policies that keep their memory themselves; checks that
-    need a missing method are reported as not run.
+    slots on axis `slot_axis`. Most methods after `value` are for policies that keep their own memory. Checks that need
+    a missing method are reported as not run.
     """
 
     name = "policy"
     module: nn.Module | None = None
     slot_axis = 1  # [layers, slots, hidden]
-    layered = True  # with slot_axis 1, axis 0 is layers; False if it is something else, such as a window of steps
+    layered = True  # with slot_axis 1: axis 0 is layers. Set to False if it is something else, such as time
     # Indices of state tensors that only select or count (masks, counters) and so need no gradient.
     no_gradient: tuple[int, ...] = ()
     declared: frozenset[str] = frozenset()
-    fixed_flag_dtype = ""  # if the adapter converts flags: the reason, which skips the check of integer flags
+    fixed_flag_dtype = ""  # why flags of other types cannot be passed; if set, integer_flags is not run
     hint = ""  # added to the error message if the policy cannot be run
 
     def observations(self, N: int, generator: torch.Generator) -> Tensor:
@@ -75,33 +75,33 @@ class Subject:
     def step(self, obs: Tensor, state: State, first: Tensor) -> tuple[Outputs, State]:
         """Run one step: obs [B, ...] -> outputs [B, ...] and the next state. first [B]: obs starts an episode.
 
-        Return sampled actions as `actions` and their log-probs as `log_prob`. The names `value`, `entropy` and
-        `full_log_probs` (log-probs of every choice) are known too; any other output is only compared as numbers.
+        Return sampled actions as `actions` and their log-probs as `log_prob`. The outputs `value`, `entropy` and
+        `full_log_probs` (log-probs of every choice) have checks of their own; all others are only compared as numbers.
         """
         raise NotImplementedError("step is not implemented")
 
     def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
-        """Run [T, B, ...] as learning does. actions [T, B, ...]: what `step` sampled, if it samples.
+        """Run obs [T, B, ...] as learning does, and score actions [T, B, ...] (None if `step` samples none).
 
         Return () as the state if learning returns none.
         """
-        raise NotOfferedError("no sequence() provided: learning runs the same steps as acting")
+        raise NotOfferedError("no sequence() provided, so learning is taken to run the same steps as acting")
 
     def value(self, obs: Tensor, state: State, first: Tensor) -> Outputs:
-        """Return {"value": [B]} as the bootstrap computes it, if that is other code than `step` (CleanRL's get_value)."""
+        """Return the bootstrap value as {"value": [B]}, if other code than `step` computes it (CleanRL's get_value)."""
         raise NotOfferedError("no call that only computes values")
 
     def act(self, obs: Tensor, terminated: Tensor, truncated: Tensor, slots: Tensor) -> Outputs:
         """Run one step of these slots [B], reading and updating the policy's own memory."""
-        raise NotOfferedError("the caller keeps the state")
+        raise NotOfferedError("no act() provided: the caller keeps the state, not the policy")
 
     def value_from_memory(self, obs: Tensor, terminated: Tensor, truncated: Tensor, slots: Tensor) -> Outputs:
-        """Return {"value": [B]} for a bootstrap: reads the policy's own memory and must not change it."""
+        """Return the bootstrap value as {"value": [B]}, computed from the policy's own memory without changing it."""
         raise NotOfferedError("no call that only computes values")
 
     def score(self, obs: Tensor, terminated: Tensor, truncated: Tensor, state: State, actions: Tensor) -> Outputs:
         """Run `sequence` with terminated and truncated as separate flags."""
-        raise NotOfferedError("it gets one flag for episode starts, not terminated and truncated")
+        raise NotOfferedError("no score(), which takes terminated and truncated flags, provided")
 
     def get_memory(self) -> State:
         """Return a copy of the memory of every slot, in the layout of `initial_state`."""
@@ -140,6 +140,6 @@ def source_location(code: object) -> str:
 
 
 def raised_by_auditor(error: BaseException) -> bool:
-    """Whether the auditor's own code raised this, adapters aside: then it says nothing about the policy."""
+    """Whether the auditor itself, not an adapter, raised this error, so that it says nothing about the policy."""
     last = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
     return last.is_relative_to(Path(__file__).parent) and last.parent.name != "adapters"

@@ -1,4 +1,4 @@
-"""Find the subject of an audit: settings as for training, or an object in a Python file."""
+"""Find the subject to audit, given settings as for training or the name of an object in a Python file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def find_subject(target: str, words: Sequence[str], seed: int) -> Subject | None
     file, _, name = (target, "", "") if target.endswith(".py") else target.rpartition(":")
     if not file.endswith(".py"):
         return None
-    if os.path.isdir(os.path.expanduser(file)):  # os.path, because names that are too long are no error to it
+    if os.path.isdir(os.path.expanduser(file)):  # os.path, because pathlib raises if a name is too long
         raise SettingsError(f"{file}: is a folder, not a Python file. Name a file in it.")
     if not name:
         raise SettingsError(f"{file}: say what to audit in it: {file}:NAME.")
@@ -40,7 +40,7 @@ def find_subject(target: str, words: Sequence[str], seed: int) -> Subject | None
 
 
 def subject_from_settings(settings: Settings) -> ContractPolicy:
-    """Return a fresh policy in its world, as training would start with."""
+    """Return a subject with the fresh policy and the world that training would start with."""
     spec = settings.env.describe()
 
     def make(seed: int) -> Policy:
@@ -55,7 +55,7 @@ def subject_from_settings(settings: Settings) -> ContractPolicy:
 def refuse_settings(words: Sequence[str], name: str) -> None:
     """Refuse settings for a subject that does not use them."""
     if words:
-        raise SettingsError(f"{words[0]}: {name} takes no settings; they are for policies in a Holdfast world.")
+        raise SettingsError(f"{words[0]}: {name} takes no settings. Only policies in a Holdfast world do.")
 
 
 @contextmanager
@@ -72,7 +72,8 @@ def _from_words(words: Sequence[str], seed: int) -> Subject:
     subject = subject_from_settings(load_settings([f"seed={seed}", *words]))
     if not any(word.startswith(("env=", "env.name=", "settings=")) for word in words):
         subject.hint = (
-            "No world was given, so it ran in env=memory, which shows uint8 tokens. Set env=gym:NAME for another."
+            "No world was given, so the policy ran in env=memory, whose observations are uint8 tokens. "
+            "Set env=NAME for another world."
         )
     return subject
 
@@ -112,8 +113,8 @@ def _refuse_module(found: Any, it_is: str) -> None:
         )
     if issubclass(kind, nn.Module):
         raise SettingsError(
-            f"{it_is} an nn.Module, which needs an adapter. Write a function that returns it in BareRecurrent or\n"
-            "StepFunction (docs/audit.md shows how), or make it a subclass of holdfast.policies.LSTMWrapper."
+            f"{it_is} an nn.Module, which needs an adapter. Write a function that returns it inside a BareRecurrent\n"
+            "or StepFunction (docs/audit.md shows how), or make it a subclass of holdfast.policies.LSTMWrapper."
         )
 
 

@@ -81,7 +81,7 @@ def test_a_finding_leads_to_the_agent_s_own_code():
 def test_a_memory_whose_state_is_not_h_and_c_is_sent_to_another_adapter(kind):
     agent = Agent()
     agent.lstm = kind(OBS, HIDDEN)
-    said = rf"Agent\.lstm is nn\.{kind.__name__}, and has to be an nn\.LSTM with the state \(h, c\)\. Use StepFunction"
+    said = rf"Agent\.lstm is nn\.{kind.__name__}, but has to be an nn\.LSTM with the state \(h, c\)\. Use StepFunction"
     with pytest.raises(SettingsError, match=said):
         CleanRLAgent(agent, obs_shape=(OBS,))
 

@@ -60,7 +60,7 @@ class ResetsOnRisingFlag(ReferencePolicy):
 
 @caught_by("reset_inside_sequence")
 class ResetsOneStepLate(ReferencePolicy):
-    """Learning uses the flag of a step on the next one: the old memory enters the new episode."""
+    """Learning applies each flag one step late, so the old memory enters the new episode."""
 
     def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
         late = torch.cat([torch.zeros_like(first[:1]), first[:-1]])
@@ -69,7 +69,7 @@ class ResetsOneStepLate(ReferencePolicy):
 
 @caught_by("reset_inside_sequence")
 class ResetsOneStepEarly(ReferencePolicy):
-    """Learning uses the flag of a step on the previous one: the memory is cleared a step too early."""
+    """Learning applies each flag one step early, so memory is cleared before the last step of an episode."""
 
     def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
         early = torch.cat([first[1:], torch.zeros_like(first[:1])])
@@ -124,7 +124,7 @@ class InvertsIntegerFlags(ReferencePolicy):
 
 @caught_by("reset_with_one_slot")
 class SqueezesSingleSlot(ReferencePolicy):
-    """squeeze() removes the slot axis if there is one slot, and the reset is lost."""
+    """If there is only one slot, squeeze() removes its axis, and the reset is lost."""
 
     def reset(self, state: State, first: Tensor) -> State:
         return super().reset(state, first) if first.squeeze().dim() else state

@@ -43,7 +43,7 @@ class DetachesC(ReferencePolicy):
 
 @caught_by("gradients_flow_through_time")
 class DetachesMemoryInput(ReferencePolicy):
-    """Features reach memory detached; only the current step has a gradient."""
+    """Features are detached before they enter memory, so only the current step has a gradient."""
 
     def advance(self, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:
         y, state = super().advance(x.detach(), state, first)
@@ -92,7 +92,7 @@ class DetachesEvery16Steps(ReferencePolicy):
 
 @caught_by("learning_has_gradients")
 class DetachesActor(ReferencePolicy):
-    """The actor reads memory detached; only the critic trains it."""
+    """The actor reads a detached copy of memory, so only the critic trains memory."""
 
     def heads(self, y: Tensor) -> tuple[Tensor, Tensor]:
         return super().heads(y.detach())[0], super().heads(y)[1]
@@ -100,7 +100,7 @@ class DetachesActor(ReferencePolicy):
 
 @caught_by("gradients_flow_through_time")
 class NaNGradientsAfterStep8(ReferencePolicy):
-    """Gradients are NaN from step 8 of a sequence on: a square root at 0."""
+    """Gradients are NaN from step 8 of a sequence on, because of a square root at 0."""
 
     def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
         if len(obs) <= 8:

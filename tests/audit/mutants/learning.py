@@ -14,7 +14,7 @@ from holdfast.audit.subject import Outputs, State
 
 @caught_by("log_probs_replay", "the first version of MettaGrid's trainer")
 class ScoresWrongAction(ReferencePolicy):
-    """Learning scores another action than the one taken."""
+    """Learning scores a different action than the one taken."""
 
     def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
         assert actions is not None
@@ -118,7 +118,7 @@ class RemembersOutsideItsState(ReferencePolicy):
 
 @caught_by("train_and_eval_agree")
 class UsesDropout(ReferencePolicy):
-    """Dropout between memory and heads."""
+    """Dropout is applied between memory and heads."""
 
     def heads(self, y: Tensor) -> tuple[Tensor, Tensor]:
         return super().heads(nn.functional.dropout(y, 0.3, self.module.training))

@@ -138,7 +138,7 @@ class StartsFromZeros(ReferencePolicy):
 
 @caught_by("replay_from_stored_state", "ml-agents #4941")
 class StartsOneStepLate(ReferencePolicy):
-    """Learning starts a sequence from the memory after its first step instead of the one before."""
+    """Learning starts a sequence from the memory after its first step instead of before it."""
 
     def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
         _, late = super().sequence(obs[:1], state, first[:1], None if actions is None else actions[:1])

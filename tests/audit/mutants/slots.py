@@ -90,7 +90,7 @@ class MemoryByBatchPosition(ReferencePolicy):
 
 @caught_by("slots_in_any_order")
 class ResetsByBatchPosition(ReferencePolicy):
-    """A reset clears the memory row of the position in the batch, not of the slot."""
+    """A reset clears the memory row at the slot's position in the batch, not the row of its slot id."""
 
     def act(self, obs: Tensor, terminated: Tensor, truncated: Tensor, slots: Tensor) -> Outputs:
         ended = self.ended(terminated, truncated)
@@ -103,7 +103,7 @@ class ResetsByBatchPosition(ReferencePolicy):
 
 @caught_by("slots_in_other_batches", "the first version of MettaGrid's trainer")
 class MemoryByFirstSlot(ReferencePolicy):
-    """Memory is kept per batch, keyed by its first slot."""
+    """Memory is stored per batch, under the id of the batch's first slot."""
 
     def __init__(self, seed: int = 0):
         self.slices: dict[int, State] = {}

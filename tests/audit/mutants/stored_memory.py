@@ -12,7 +12,7 @@ from holdfast.audit.subject import Outputs, State
 
 @caught_by("memory_is_detached", "metta #1139, ml-agents #5048")
 class StoresGraph(ReferencePolicy):
-    """Memory is stored with its graph."""
+    """Memory is stored with its autograd graph."""
 
     def store(self, state: State, slots: Tensor) -> None:
         self.memory = tuple(table.index_copy(1, slots, leaf) for table, leaf in zip(self.memory, state, strict=True))
@@ -23,7 +23,7 @@ class StoresGraph(ReferencePolicy):
 
 @caught_by("graph_does_not_grow", "metta #1139, ml-agents #5048")
 class GrowsGraph(ReferencePolicy):
-    """Acting continues from a state with its graph, which grows with every step."""
+    """Acting continues from a state that still has its autograd graph, so the graph grows with every step."""
 
     def __init__(self, seed: int = 0):
         super().__init__(seed)
@@ -120,7 +120,7 @@ class ValueFromBlankMemory(ReferencePolicy):
 
 @caught_by("value_call_equals_acting")
 class ValueByBatchPosition(ReferencePolicy):
-    """Bootstrap values use the memory of the position in the batch, not of the slot."""
+    """Bootstrap values look up memory by position in the batch, not by slot id."""
 
     def value_from_memory(self, obs: Tensor, terminated: Tensor, truncated: Tensor, slots: Tensor) -> Outputs:
         return super().value_from_memory(obs, terminated, truncated, torch.arange(len(slots)))
@@ -136,7 +136,7 @@ class ValueIgnoresReset(ReferencePolicy):
 
 @caught_by("reset_memory_clears_everything", "IsaacLab #3837; PufferLib 3.0")
 class ResetMemoryClearsCopy(ReferencePolicy):
-    """reset_memory clears a copy."""
+    """reset_memory clears a copy of the memory, not the memory itself."""
 
     def reset_memory(self) -> None:
         for leaf in self.get_memory():
@@ -154,7 +154,7 @@ class ResetSlotsClearsCopy(ReferencePolicy):
 
 @caught_by("reset_slots_clears_only_those", "the first version of MettaGrid's trainer")
 class ResetSlotsClearsAll(ReferencePolicy):
-    """Resetting one slot resets all."""
+    """Resetting one slot resets all slots."""
 
     def reset_slots(self, slots: Tensor) -> None:
         self.reset_memory()

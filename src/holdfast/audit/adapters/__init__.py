@@ -1,4 +1,4 @@
-"""Adapters that make policies auditable. None imports the library it is for: it gets objects of it."""
+"""Adapters that make policies of many libraries auditable. They take objects of a library, but do not import it."""
 
 from holdfast.audit.adapters.bare import BareRecurrent
 from holdfast.audit.adapters.cleanrl import CleanRLAgent

@@ -1,4 +1,4 @@
-"""A bare nn.LSTM, nn.GRU or nn.RNN."""
+"""Adapter for a bare nn.LSTM, nn.GRU or nn.RNN."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ REQUIRED = ("input_size", "hidden_size", "proj_size", "num_layers", "bidirection
 
 
 class BareRecurrent(Subject):
-    """A recurrent module of torch, with any number of layers, batch_first or not.
+    """A recurrent module of torch as a subject, with any number of layers, batch_first or not.
 
         def subject():
             return BareRecurrent(nn.LSTM(8, 64, num_layers=2))
 
-    Run `holdfast audit mine.py:subject`. Such a module does not know episodes. Acting is audited with a careful caller,
-    who zeroes the state at episode starts. Learning is audited as it is usually written: one call for the whole sequence,
-    without resets. That fails; if it is intended, use `--declare learning_without_resets`.
+    Run `holdfast audit mine.py:subject`. Such a module knows nothing of episodes. In acting, the adapter zeroes the
+    state at episode starts, as a careful caller does. In learning, it makes one call for the whole sequence, as usual,
+    without resets. So checks of resets fail; if this is intended, use `--declare learning_without_resets`.
     """
 
-    fixed_flag_dtype = "it gets no flags: the caller resets its state"
+    fixed_flag_dtype = "the policy gets no flags, because the caller resets its state"
 
     def __init__(self, module: nn.LSTM | nn.GRU | nn.RNN, name: str = ""):
         if not all(hasattr(module, attribute) for attribute in REQUIRED):

@@ -1,4 +1,4 @@
-"""Agents in the style of CleanRL's ppo_atari_lstm.py."""
+"""Adapter for agents in the style of CleanRL's ppo_atari_lstm.py."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class CleanRLAgent(SampledSubject):
         def subject():
             return CleanRLAgent(Agent(envs), obs_shape=(4,))
 
-    Run `holdfast audit mine.py:subject`. Sequences are passed as CleanRL's update passes them: time-major and flat,
-    [T * B, ...], with done as floats; the number of slots is that of lstm_state, (h, c) of [layers, B, hidden] each.
-    Observations are normal noise of obs_shape, or what a function observations(N, generator) returns.
+    Run `holdfast audit mine.py:subject`. Sequences are passed as in CleanRL's update: flat and time-major,
+    [T * B, ...], with done as floats. lstm_state is (h, c), each [layers, B, hidden]; B is the number of slots.
+    Observations are normal noise of shape obs_shape, or what a function observations(N, generator) returns.
     """
 
     fixed_flag_dtype = "the adapter passes flags as floats, as CleanRL's update does"
@@ -30,10 +30,10 @@ class CleanRLAgent(SampledSubject):
     ):
         kind = type(agent).__name__
         if not hasattr(agent, "lstm"):
-            raise SettingsError(f"{kind} has no lstm. Use StepFunction for other kinds of memory.")
+            raise SettingsError(f"{kind} has no attribute `lstm`. Use StepFunction for other kinds of memory.")
         if isinstance(agent.lstm, nn.GRU | nn.RNN):
             raise SettingsError(
-                f"{kind}.lstm is nn.{type(agent.lstm).__name__}, and has to be an nn.LSTM with the state (h, c). "
+                f"{kind}.lstm is nn.{type(agent.lstm).__name__}, but has to be an nn.LSTM with the state (h, c). "
                 "Use StepFunction for other kinds of memory."
             )
         super().__init__(obs_shape, observations)
@@ -56,7 +56,7 @@ class CleanRLAgent(SampledSubject):
 
     def value(self, obs: Tensor, state: State, first: Tensor) -> Outputs:
         if not hasattr(self.agent, "get_value"):
-            raise NotOfferedError("it has no get_value")
+            raise NotOfferedError("the agent has no get_value method")
         return {"value": self.agent.get_value(obs, state, first.float()).flatten()}
 
     def where(self, method: str) -> str:

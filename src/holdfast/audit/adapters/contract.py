@@ -1,4 +1,4 @@
-"""Policies of the TensorDict contract: Holdfast's own, and any called as `policy(td, state=None, action=None)`."""
+"""Adapter for policies of the TensorDict contract: `policy(td, state=None, action=None)`, as Holdfast's own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ METHODS |= dict.fromkeys(("step", "sequence", "act", "value_from_memory", "score
 
 
 class ContractPolicy(SampledSubject):
-    """A policy with a world. observations(N, generator) samples [N, ...]; make() returns another policy of this kind."""
+    """A policy of this contract as a subject. observations(N, generator) returns [N, ...], make() a new policy."""
 
     def __init__(self, policy: Policy, observations: Sampler, name: str = "", make: Callable[[], Policy] | None = None):
         super().__init__(None, observations)
@@ -117,7 +117,7 @@ class ContractPolicy(SampledSubject):
 
 
 def rewards_of(obs: Tensor, axes: int) -> Tensor:
-    """Return a reward for each observation that depends on it, because a policy may read rewards."""
+    """Return a reward for each observation, computed from it, because a policy may read rewards."""
     return obs.detach().double().unsqueeze(-1).flatten(axes).sum(-1).sin().float()
 
 

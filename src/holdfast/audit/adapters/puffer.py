@@ -1,4 +1,4 @@
-"""Policies in the style of PufferLib's LSTMWrapper, and MettaGrid's own (which needs `pip install mettagrid[train]`)."""
+"""Adapters for policies like PufferLib's LSTMWrapper, and for MettaGrid's (needs `pip install mettagrid[train]`)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ class PufferPolicy(SampledSubject):
         def subject():
             return PufferPolicy(pufferlib.models.LSTMWrapper(env, policy), obs_shape=(4,))
 
-    Run `holdfast audit mine.py:subject`. The policy needs a `hidden_size`. state is a dict whose lstm_h and lstm_c each call
-    replaces: [B, hidden] for forward_eval, [1, B, hidden] for forward. Acting is audited with a careful caller, who zeroes
-    the state at episode starts (PufferLib's own trainer zeroes it only at the start of a rollout). Learning gets no flags,
-    as in PufferLib's trainer, so it does not reset. That fails; if it is intended, use `--declare learning_without_resets`.
-    With `flags_while_learning`, flags are passed in state["done"], [B, T], for a trainer that does so.
+    Run `holdfast audit mine.py:subject`. The policy needs a `hidden_size`. state is a dict, and each call replaces its
+    entries lstm_h and lstm_c: [B, hidden] for forward_eval, [1, B, hidden] for forward. In acting, the adapter zeroes
+    the state at episode starts (PufferLib's own trainer only does so at the start of a rollout). Learning gets no
+    flags, as in PufferLib's trainer, so it does not reset, and checks of resets fail. If that is intended, use
+    `--declare learning_without_resets`. If your trainer passes flags in state["done"], [B, T], set
+    `flags_while_learning`.
     """
 
     slot_axis = 0
@@ -38,7 +39,7 @@ class PufferPolicy(SampledSubject):
     ):
         self.flags_while_learning = flags_while_learning
         if not flags_while_learning:
-            self.fixed_flag_dtype = "it gets no flags: the caller resets its state"
+            self.fixed_flag_dtype = "the policy gets no flags, because the caller resets its state"
         if not hasattr(policy, "hidden_size"):
             raise SettingsError(f"{type(policy).__name__} has no hidden_size (the width of lstm_h and lstm_c).")
         super().__init__(obs_shape, observations)
@@ -82,7 +83,7 @@ class PufferPolicy(SampledSubject):
         return leaf.unsqueeze(0)
 
     def _final_state(self, kept: dict[str, Tensor]) -> State:
-        """Return the state after a call as [B, hidden]; its one layer may be before or after the slots."""
+        """Return the state after a call as [B, hidden]. Its layer axis (of size 1) may be before or after the slots."""
         return tuple(kept[key].reshape(-1, self.policy.hidden_size) for key in ("lstm_h", "lstm_c"))
 
 
@@ -111,7 +112,7 @@ class MettaGridLSTM(PufferPolicy):
 
 
 def joined(logits: Any) -> Tensor:
-    """Return logits of one choice, of several, or a normal distribution, as one tensor [..., numbers]."""
+    """Return one tensor [..., numbers] from logits (a tensor, or one per choice) or from a normal distribution."""
     if isinstance(logits, torch.distributions.Normal):
         return torch.cat([logits.mean, logits.stddev], -1)
     return logits if isinstance(logits, Tensor) else torch.cat(list(logits), -1)

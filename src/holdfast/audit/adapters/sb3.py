@@ -1,4 +1,4 @@
-"""sb3-contrib's recurrent policies: the `policy` of a RecurrentPPO."""
+"""Adapter for sb3-contrib's recurrent policies: the `policy` of a RecurrentPPO."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def both(state: State) -> BothStates:
 
 
 class RecurrentPPOPolicy(Subject):
-    """A RecurrentActorCriticPolicy whose observations are one array (no MultiInput).
+    """A RecurrentActorCriticPolicy as a subject. Observations have to be one array (no MultiInput).
 
         def subject():
             model = RecurrentPPO("MlpLstmPolicy", "CartPole-v1", device="cpu")
             return RecurrentPPOPolicy(model.policy)
 
-    Run `holdfast audit mine.py:subject`. Acting is `forward`, as in rollouts; the distribution of evaluation,
-    `get_distribution`, and the bootstrap value, `predict_values`, are checked too. Learning is `evaluate_actions` with the
-    arguments that the rollout buffer gives: slot after slot, [B * T, ...], flags as floats. It returns no state, so the
-    final state is that of `forward` over the same sequences.
+    Run `holdfast audit mine.py:subject`. Acting calls `forward`, as rollouts do. `get_distribution`, which evaluation
+    uses, and `predict_values`, which computes bootstrap values, are checked too. Learning calls `evaluate_actions` with
+    the layout of the rollout buffer: flat and slot-major, [B * T, ...], with flags as floats. That call returns no
+    state, so the final state is taken from `forward` on the same sequences.
     """
 
     fixed_flag_dtype = "the adapter passes flags as floats, as the rollout buffer does"
@@ -82,7 +82,7 @@ class RecurrentPPOPolicy(Subject):
         return source_location(getattr(type(self.policy), METHODS.get(method, "forward")))
 
     def _choices(self, obs: Tensor, states: BothStates, starts: Tensor) -> Outputs:
-        """Return the distribution itself: the log-prob of one action could hide a difference."""
+        """Return the parameters of the distribution, because the log-prob of one action could hide a difference."""
         found = self.policy.get_distribution(obs, states.pi, starts)[0].distribution
         if isinstance(found, Categorical):
             return {"full_log_probs": found.logits}

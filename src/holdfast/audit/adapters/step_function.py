@@ -1,4 +1,4 @@
-"""Any policy written as a function `step(obs, state, first) -> (outputs, state)`."""
+"""Adapter for any policy written as a function `step(obs, state, first) -> (outputs, state)`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from holdfast.audit.subject import NotOfferedError, Outputs, State, UnusableErro
 
 
 class StepFunction(SampledSubject):
-    """A function or module. States and outputs are a tensor, or a tuple or dict of tensors.
+    """A step function or module as a subject. States and outputs are a tensor, or a tuple or dict of tensors.
 
         def subject():
             net = MyNetwork()
             return StepFunction(net.step, net.initial_state, obs_shape=(4,), sequence=net.unroll)
 
     Run `holdfast audit mine.py:subject`. initial_state(B) returns the state of B slots at the start of an episode. first
-    [B] marks observations that start an episode; it is boolean, and in one check int64, uint8 and float32 (use
+    [B] marks observations that start an episode; it is boolean, and in one check int64, uint8 or float32 (use
     `--declare boolean_flags` if callers never pass those). Give sequence(obs [T, B, ...], state, first [T, B]) if learning
     runs other code; if step returns `actions`, sequence gets them [T, B, ...] as a fourth argument, to score. The outputs
     `value`, `log_prob`, `entropy` and `full_log_probs` have checks of their own; all others are compared as numbers.
@@ -58,7 +58,7 @@ class StepFunction(SampledSubject):
 
     def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
         if self._sequence is None:
-            raise NotOfferedError("no sequence= given: learning runs the same steps as acting")
+            raise NotOfferedError("no sequence= given, so learning is taken to run the same steps as acting")
         taken = () if actions is None else (actions,)
         outputs, after = check_pair(self._sequence(obs, shaped_like(self._example, state), first, *taken), "sequence")
         return named(outputs), leaves_of(after, self._example)
@@ -69,7 +69,7 @@ class StepFunction(SampledSubject):
 
 
 def name_of(step: Callable[..., Any]) -> str:
-    """Return a name for the report; for a method, with the class of its instance."""
+    """Return the name for the report: CLASS.METHOD for a method, else the name of the function or class."""
     if inspect.ismethod(step):
         return f"{type(step.__self__).__name__}.{step.__name__}"
     return getattr(step, "__qualname__", type(step).__name__)
@@ -84,7 +84,7 @@ def leaves_of(state: Any, like: Any) -> State:
     if isinstance(state, Mapping) and isinstance(like, Mapping):
         if state.keys() != like.keys():
             one, other = (", ".join(map(str, names)) for names in (like, state))
-            raise UnusableError(f"the state has different names in different calls: {one} and {other}.")
+            raise UnusableError(f"the state has different names in different calls: {one} and {other}. Use the same.")
         return tuple(state[name] for name in like)
     return tuple(state.values() if isinstance(state, Mapping) else state)
 

@@ -1,4 +1,4 @@
-"""The checks, one function each, grouped by subject."""
+"""All checks of the auditor. Each check is a function, and each module holds the checks on one topic."""
 
 from holdfast.audit.checks import calls, episodes, gradients, memory_use, sequences, slots, stored_memory, weights
 from holdfast.audit.findings import Check

@@ -1,4 +1,4 @@
-"""Replay parity, and calls without side effects."""
+"""Checks that learning reproduces what acting computed, and that calls have no side effects."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ CHECKS = Register()
 
 
 def _act_and_score(ctx: Context) -> tuple[Trace, Trace, float]:
-    """Act from the initial state with resets inside, score the same as learning does; and the allowed difference."""
+    """Act on a script with resets, then score it as learning does. Return both runs and the difference allowed."""
     script = ctx.script(resets=AWKWARD_RESETS if ctx.learning_resets else {}, initial=True)
     acted = ctx.run(ACT if ACT in ctx.forms else STEP, script)
-    with torch.enable_grad():  # the kernels of learning, not of acting
+    with torch.enable_grad():  # learning records gradients, which may select other kernels
         scored = ctx.run(SEQUENCE, script, acted.actions)
     return acted, scored, ctx.replay_limit(script, acted.actions)
 
@@ -39,7 +39,7 @@ def _expect_parity(ctx: Context, tally: Tally, name: str) -> None:
 def log_probs_replay(ctx: Context, tally: Tally) -> None:
     """Before any update, learning computes the log-probs that acting stored.
 
-    Cost: Ratios are not 1 even before the first update: the policy is pushed by noise, without an error.
+    Cost: PPO ratios are not 1 even before the first update. That adds noise to every update, and no error shows it.
     Fix: Score the action that was taken, from the recorded state, in the same mode (train or eval).
     """
     _expect_parity(ctx, tally, "log_prob")
@@ -49,7 +49,7 @@ def log_probs_replay(ctx: Context, tally: Tally) -> None:
 def values_replay(ctx: Context, tally: Tally) -> None:
     """Before any update, learning computes the values that acting stored.
 
-    Cost: Advantages are computed with one value function and learned with another.
+    Cost: Advantages are computed with one value function, but another one is trained.
     Fix: Compute values from the same state with the same code in both places.
     """
     _expect_parity(ctx, tally, "value")
@@ -57,7 +57,7 @@ def values_replay(ctx: Context, tally: Tally) -> None:
 
 @CHECKS(needs=(SEQUENCE,), look_at="sequence")
 def entropy_matches_policy(ctx: Context, tally: Tally) -> None:
-    """The entropy in learning equals that of acting, and that of the log-probs.
+    """The entropy in learning equals the entropy in acting, and the entropy computed from the log-probs.
 
     Cost: The entropy bonus maximises something that is not the policy's entropy.
     Fix: Take the entropy of the distribution that actions are sampled from, action masks included.
@@ -73,10 +73,10 @@ def entropy_matches_policy(ctx: Context, tally: Tally) -> None:
         raise NotOfferedError("sequence returns no full_log_probs to compare entropy with")
     probabilities = all_log_probs.double().exp()
     if not torch.allclose(probabilities.sum(-1), torch.ones((), dtype=torch.double), atol=1e-2):
-        raise NotOfferedError("an action is more than one choice, so entropy cannot be summed over choices")
+        raise NotOfferedError("probabilities do not sum to 1: an action may consist of several choices")
     expected = {"entropy": torch.special.entr(probabilities).sum(-1)}
     size = float(differences(expected, {"entropy": entropy}).max())
-    tally.expect_unchanged(SEQUENCE, size, f"entropy is {size:.2g} away from that of full_log_probs")
+    tally.expect_unchanged(SEQUENCE, size, f"entropy is {size:.2g} away from the one computed from full_log_probs")
 
 
 @CHECKS(root=2)
@@ -107,7 +107,7 @@ def inputs_are_not_modified(ctx: Context, tally: Tally) -> None:
 def learning_does_not_write_memory(ctx: Context, tally: Tally) -> None:
     """Scoring sequences does not change the policy's memory.
 
-    Cost: Each update changes the memory that acting continues from: agents lose track after every batch.
+    Cost: Each update changes the memory of acting, so agents continue from a wrong one after every batch.
     Fix: Score from the state that is passed in; write memory only when acting.
     """
     ctx.run(ACT, ctx.script(T=3))
@@ -121,13 +121,13 @@ def learning_does_not_write_memory(ctx: Context, tally: Tally) -> None:
 
 @CHECKS(quick=True, root=2)
 def calls_are_repeatable(ctx: Context, tally: Tally) -> None:
-    """Equal calls give equal outputs, whatever ran in between and whatever the random numbers; sampled actions may differ.
+    """Equal calls give equal outputs, except for sampled actions, whatever ran in between and with any random numbers.
 
-    Cost: Two equal calls differ, so replay parity is lost. Other failures may be a consequence.
+    Cost: Learning cannot reproduce what acting computed. Other failures may be a consequence.
     Fix: Look for values kept on the policy between calls (self.last = ...) that belong in the state, and for dropout,
     noise or samples drawn in forward. Return sampled actions as `actions` and their log-probs as `log_prob`.
     """
-    changed: list[str] = []  # retained tensors that step and sequence change; act changes its memory anyway
+    changed: list[str] = []  # tensors kept on the policy that step or sequence changes (act may change its memory)
     for form in ctx.forms:
         script, between = ctx.script(resets=AWKWARD_RESETS), ctx.script(T=3)
         actions = ctx.run(STEP, script).actions
@@ -140,35 +140,35 @@ def calls_are_repeatable(ctx: Context, tally: Tally) -> None:
         size = ctx.difference_ignoring_draws(one, two)
         named = [*dict.fromkeys(changed)][:3]
         hint = f"; a call changes {', '.join(named)}" if named else ""
-        tally.expect_unchanged(form, size, f"two equal calls are {size:.2g} apart{hint}")
+        tally.expect_unchanged(form, size, f"outputs of two equal calls differ by {size:.2g}{hint}")
 
 
 @CHECKS()
 def thread_independent(ctx: Context, tally: Tally) -> None:
-    """An equal call from another thread gives equal outputs.
+    """The same call in another thread gives equal outputs.
 
-    Cost: Workers and servers act in other threads: there the policy is not the one that learns.
-    Fix: Keep modes and states in arguments. threading.local, context managers and globals may be unset, or set by
-    somebody else, in another thread.
+    Cost: Workers and servers act in other threads, where the policy then computes something different than in learning.
+    Fix: Pass modes and states as arguments. In another thread, a threading.local, a context manager or a global may be
+    unset or have another value.
     """
     with ThreadPoolExecutor(max_workers=1) as thread:
         for form in ctx.forms:
             script = ctx.script(resets=AWKWARD_RESETS)
 
             def outputs(form: str = form, script: Script = script) -> Outputs:
-                with torch.no_grad():  # the mode belongs to a thread
+                with torch.no_grad():  # each thread has its own gradient mode
                     return ctx.run(form, script).outputs
 
             size = float(differences(outputs(), thread.submit(outputs).result()).max())
-            tally.expect_unchanged(form, size, f"an equal call from another thread is {size:.2g} away")
+            tally.expect_unchanged(form, size, f"in another thread, outputs of the same call differ by {size:.2g}")
 
 
 @CHECKS()
 def train_and_eval_agree(ctx: Context, tally: Tally) -> None:
     """train() and eval() give the same outputs.
 
-    Cost: Acting in eval mode and learning in train mode (or the reverse) are two different policies.
-    Fix: Remove dropout and batch statistics: sooner or later a recurrent policy acts in one mode and learns in the
+    Cost: If acting uses eval mode and learning train mode (or the reverse), they run two different policies.
+    Fix: Remove dropout and batch statistics, because sooner or later the policy acts in one mode and learns in the
     other.
     """
     module = ctx.require_module()
@@ -180,4 +180,4 @@ def train_and_eval_agree(ctx: Context, tally: Tally) -> None:
             training = ctx.run(form, script, actions, draw=1).outputs
             module.eval()
             size = float(differences(training, ctx.run(form, script, actions, draw=1).outputs).max())
-            tally.expect_unchanged(form, size, f"outputs in train() and eval() are {size:.2g} apart")
+            tally.expect_unchanged(form, size, f"outputs in train() and in eval() differ by {size:.2g}")

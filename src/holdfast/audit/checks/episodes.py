@@ -1,4 +1,4 @@
-"""Episodes are separate: a reset clears everything that came before it."""
+"""Checks that episodes are separate: a reset clears everything that came before it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHECKS = Register()
 
 
 def _across_reset(ctx: Context, form: str, slot: int, steps: range) -> Tensor:
-    """Cells of one slot that lead across a reset to the outputs of these steps."""
+    """Return the map cells in which an output of this slot and these steps depends on an input before a reset."""
     across = ctx.changes(form).across_reset
     wanted = torch.zeros_like(across)
     wanted[:, slot, list(steps)] = True
@@ -26,10 +26,10 @@ def _across_reset(ctx: Context, form: str, slot: int, steps: range) -> Tensor:
 
 @CHECKS(needs=(STATE,), excused_by=ACROSS_EPISODES, quick=True)
 def reset_at_first_step(ctx: Context, tally: Tally) -> None:
-    """A first flag on the first step of a call clears the start state.
+    """An episode start at the first step of a call clears the start state.
 
     Cost: Memory leaks from one episode into the next: the policy acts on the wrong past, and returns stay near chance.
-    Fix: Before the first step of every call too, zero the state of the slots whose first flag is set.
+    Fix: Apply the flags of the first step too: zero the state of every slot whose episode starts there.
     """
     for form in ctx.forms:
         cells = _across_reset(ctx, form, 2, range(5))
@@ -39,7 +39,7 @@ def reset_at_first_step(ctx: Context, tally: Tally) -> None:
 
 @CHECKS(look_at="sequence", excused_by=ACROSS_EPISODES, quick=True)
 def reset_inside_sequence(ctx: Context, tally: Tally) -> None:
-    """A first flag inside a sequence clears the state: nothing before it changes outputs after it.
+    """An episode start inside a sequence clears the state, so that nothing before it changes outputs after it.
 
     Cost: Memory leaks from one episode into the next: the policy acts on the wrong past, and returns stay near chance.
     Fix: Reset inside the sequence: step through time and mask the state by first[t], or split at episode starts.
@@ -50,7 +50,7 @@ def reset_inside_sequence(ctx: Context, tally: Tally) -> None:
 
 @CHECKS(look_at="sequence", excused_by=ACROSS_EPISODES)
 def reset_at_last_step(ctx: Context, tally: Tally) -> None:
-    """A first flag on the last step of a sequence clears the state.
+    """An episode start at the last step of a sequence clears the state.
 
     Cost: One step per horizon runs with the memory of another episode, and so does the bootstrap value after it.
     Fix: Look for loops over range(T - 1) and for flags shifted by one step.
@@ -61,9 +61,9 @@ def reset_at_last_step(ctx: Context, tally: Tally) -> None:
 
 @CHECKS(excused_by=ACROSS_EPISODES)
 def reset_on_consecutive_steps(ctx: Context, tally: Tally) -> None:
-    """First flags on two consecutive steps both clear the state.
+    """Episode starts at two consecutive steps both clear the state.
 
-    Cost: Episodes of one step leak into the next. That is rare, so it shows late and looks like noise.
+    Cost: Episodes of one step leak into the next. They are rare, so the bug shows late and looks like noise.
     Fix: Reset wherever first is set, not where the flag changes.
     """
     for form in ctx.forms:
@@ -95,12 +95,12 @@ def reset_clears_whole_state(ctx: Context, tally: Tally) -> None:
 
 @CHECKS(excused_by=("boolean_flags",), quick=True)
 def integer_flags(ctx: Context, tally: Tally) -> None:
-    """First flags given as integers or floats mean the same as booleans.
+    """Episode-start flags given as integers or floats have the same effect as booleans.
 
     Cost: Many callers pass flags as integers or floats. Memory is then cleared at the wrong steps or in the wrong
     slots.
     Fix: Convert flags to booleans first (first != 0): an integer tensor used as an index selects slots 0 and 1, and ~
-    of the integer 0 is 255 or -1. If every caller passes booleans: --declare boolean_flags.
+    of the integer 0 is 255 or -1. If every caller passes booleans, use --declare boolean_flags.
     """
     if ctx.subject.fixed_flag_dtype:
         raise NotOfferedError(ctx.subject.fixed_flag_dtype)
@@ -124,7 +124,7 @@ def integer_flags(ctx: Context, tally: Tally) -> None:
             tally.expect_unchanged(form, size, f"outputs moved by {size:.2g} when flags were {kind}")
     tally.remark = ", ".join(refused)
     if not tally.measured:
-        raise NotOfferedError(f"it refuses flags that are not boolean ({tally.remark})")
+        raise NotOfferedError(f"the policy refuses flags that are not boolean ({tally.remark})")
 
 
 @CHECKS(needs=(STATE,), excused_by=ACROSS_EPISODES)
@@ -146,8 +146,8 @@ def reset_with_one_slot(ctx: Context, tally: Tally) -> None:
 def reset_equals_initial_state(ctx: Context, tally: Tally) -> None:
     """A reset gives the same outputs as starting from the initial state.
 
-    Cost: Every episode but the first begins from another state than evaluation and learning assume.
-    Fix: Reset to initial_state, also if that is learned or not zero.
+    Cost: Every episode but the first begins from a different state than evaluation and learning assume.
+    Fix: Reset to initial_state, even if it is learned or not zero.
     """
     for form in ctx.forms:
         script = ctx.script(T=3, B=MANY, resets={b: [0] for b in range(MANY)})
@@ -200,15 +200,15 @@ def reset_on_terminated(ctx: Context, tally: Tally) -> None:
 def reset_on_truncated(ctx: Context, tally: Tally) -> None:
     """Memory is reset after an episode that was truncated.
 
-    Cost: Worlds that only ever time out (Pendulum, most games) are never reset.
-    Fix: Reset on terminated | truncated: both end the episode, although they differ for the value.
+    Cost: In worlds whose episodes only end by a time limit (such as Pendulum), memory is never reset.
+    Fix: Reset on terminated | truncated. Both end the episode; only the bootstrap value treats them differently.
     """
     _reset_after(ctx, tally, "truncated")
 
 
 @CHECKS(needs=(ACT,), look_at="act")
 def terminated_equals_truncated(ctx: Context, tally: Tally) -> None:
-    """A reset is the same after terminated, truncated, or both at once.
+    """A reset is the same whether terminated, truncated or both are set.
 
     Cost: Memory after a reset depends on how the last episode ended, so time limits look like a different world.
     Fix: Use one flag per slot, terminated | truncated. Both may be set at once, so do not use ^ or compare a sum with
@@ -225,6 +225,6 @@ def terminated_equals_truncated(ctx: Context, tally: Tally) -> None:
         except NotOfferedError as reason:
             tally.remark = f"only act was checked: {reason}"
             continue
-        for how, outputs in zip(("truncated", "both at once"), others, strict=True):
+        for how, outputs in zip(("truncated", "both flags"), others, strict=True):
             size = float(differences(terminated, outputs).max())
-            tally.expect_unchanged(call, size, f"outputs moved by {size:.2g} when flags were {how} and not terminated")
+            tally.expect_unchanged(call, size, f"outputs moved by {size:.2g} with {how} instead of terminated")

@@ -1,4 +1,4 @@
-"""Gradients flow through time within an episode, and never across the end of one; every trainable parameter gets one."""
+"""Checks of gradients: they flow through time, but not across episode starts, and reach every trainable parameter."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from holdfast.audit.sensitivity import perturb, redraw_weights, values_restored
 from holdfast.audit.subject import ACROSS_EPISODES, NotOfferedError, Outputs
 
 CHECKS = Register()
-REACH = (0, 1, 2, 3, 4, 5, 9, 17, 33, 69)  # steps whose gradients are checked: chunks are often 8, 16 or 32 steps long
-# Relative to the largest gradient of a weight, or a hundredth of the largest of any: sums that cancel round badly.
+REACH = (0, 1, 2, 3, 4, 5, 9, 17, 33, 69)  # steps to check: also just after usual chunks (8, 16, 32)
+# Allowed difference, relative to the largest gradient of the weight, or to 1% of the largest of all weights if larger:
+# gradients that nearly cancel have large rounding errors.
 SAME_GRADIENT = 1e-2
-TRIES = 8  # scripts and weights that a parameter may get a gradient from
-NUM_NAMED = 4  # parameters without one
+TRIES = 8  # different scripts and weights, to find a gradient for each parameter
+NUM_NAMED = 4  # parameters without a gradient that are named
 EXPLODING = 1e3  # gradients this large may overflow a few steps later
 
 
@@ -30,7 +31,7 @@ EXPLODING = 1e3  # gradients this large may overflow a few steps later
 def gradients_stop_at_reset(ctx: Context, tally: Tally) -> None:
     """The gradient across an episode start is exactly zero.
 
-    Cost: Gradients of one episode change what the previous one remembered: noise that grows with the horizon.
+    Cost: The loss of one episode trains what was remembered in the previous one: noise that grows with the horizon.
     Fix: Multiply the state by (1 - first) or select zeros; do not subtract a detached copy.
     """
     for form in ctx.forms_with_gradients():
@@ -39,11 +40,11 @@ def gradients_stop_at_reset(ctx: Context, tally: Tally) -> None:
 
 @CHECKS(needs=(STATE,), look_at="sequence", excused_by=("memoryless", "truncated_gradients"), quick=True)
 def gradients_flow_through_time(ctx: Context, tally: Tally) -> None:
-    """Outputs have a gradient by whatever earlier state and observations they depend on.
+    """Outputs have a gradient with respect to the earlier state and observations that they depend on.
 
     Cost: Nothing is learned through time: the policy has memory, but never learns what to store in it.
-    Fix: Detach the state between calls only, never between the steps of a sequence. List state tensors that only select
-    (masks) in no_gradient.
+    Fix: Detach the state between calls only, never between the steps of a sequence. If a state
+    tensor is only a mask or a counter, list it in no_gradient.
     """
     form = SEQUENCE if SEQUENCE in ctx.forms else STEP  # act may detach between steps
     numbers, sizes, gradients = ctx.start_state_influence(form, REACH)
@@ -51,22 +52,24 @@ def gradients_flow_through_time(ctx: Context, tally: Tally) -> None:
         raise NotOfferedError("no output depends on a state tensor that could have a gradient")
     before = 0.0
     for t, size, gradient in zip(REACH, sizes.amax(0), gradients.amax(0), strict=True):
-        message = f"the start state moves outputs of step {t} by {size:.2g}, but they have no gradient by it"
+        message = f"the start state moves outputs of step {t} by {size:.2g}, but gets no gradient from them"
         tally.expect(form, not (size > SAME and gradient == 0), message)
-        message = f"the gradient of outputs of step {t} by the start state is {gradient} ({before:.2g} before)"
+        message = (
+            f"outputs of step {t} give the start state the gradient {gradient} (an earlier step gave {before:.2g})"
+        )
         tally.expect(form, bool(gradient.isfinite()) or not before < EXPLODING, message)
         before = float(gradient)
     for i, size, gradient in zip(numbers, sizes.amax(1), gradients.amax(1), strict=True):
-        message = f"outputs have no gradient by tensor {i} of the start state"
+        message = f"tensor {i} of the start state moves outputs, but gets no gradient from them"
         tally.expect(form, not (size > SAME and gradient == 0), message)
     _expect_gradient_by_observations(ctx, tally, form)
 
 
 def _expect_gradient_by_observations(ctx: Context, tally: Tally, form: str) -> None:
-    """Expect that some later output has a gradient by an observation that moves it.
+    """Expect that at least one observation gets a gradient from a later output that it moves.
 
-    Not every one: an observation may be an integer code, which has no gradient at its own step either, or one that a
-    selective memory ignores.
+    Not all have to: an observation may be an integer code, which has no gradient at its own step either, or a selective
+    memory may ignore it.
     """
     seen, found = ctx.changes(form), ctx.gradients(form)
     carried = seen.later & (seen.size > SAME) & found.measured
@@ -75,13 +78,13 @@ def _expect_gradient_by_observations(ctx: Context, tally: Tally, form: str) -> N
             carried[t + 1, b] &= bool(found.size[t + 1, b, t, b] > 0)
     if carried.any():
         size = float(seen.size[carried].max())
-        message = f"observations move later outputs by up to {size:.2g}, but no later output has a gradient by them"
+        message = f"observations move later outputs by up to {size:.2g}, but get no gradient from any later output"
         tally.expect(form, bool((found.size[carried] > 0).any()) or _any_later_gradient(ctx, form), message)
 
 
 @torch.enable_grad()
 def _any_later_gradient(ctx: Context, form: str) -> bool:
-    """Whether any of many more observations gets a gradient from a later output."""
+    """Try many more observations, and return whether any of them gets a gradient from a later output."""
     for _ in range(3):
         script = ctx.script(T=4, B=MANY)
         obs = script.obs.clone().requires_grad_()
@@ -94,11 +97,11 @@ def _any_later_gradient(ctx: Context, form: str) -> bool:
 
 @CHECKS(needs=(STATE, SEQUENCE), look_at="sequence", excused_by=("truncated_gradients",))
 def sequence_gradients_equal_steps(ctx: Context, tally: Tally) -> None:
-    """Gradients through a sequence equal those through the same single steps.
+    """Gradients through one call of a sequence equal those through the same steps one by one.
 
-    Cost: Updates do not follow the policy that acted: part of what memory carries is learned weakly or never.
-    Fix: Look for detach() in sequence that step does not have: on some steps, some units, or first observations. If
-    gradients are cut on purpose: --declare truncated_gradients.
+    Cost: Updates use wrong gradients: part of what memory has to carry is learned weakly or never.
+    Fix: Look for a detach() that only sequence has: at some steps, on some units, or on first observations. If
+    gradients are cut on purpose, use --declare truncated_gradients.
     """
     if STEP not in ctx.forms_with_gradients():
         raise NotOfferedError("step records no gradients")
@@ -112,11 +115,11 @@ def sequence_gradients_equal_steps(ctx: Context, tally: Tally) -> None:
     if limit < CHAOTIC:
         _compare_gradients(ctx, tally, lambda: ctx.script(T=LONG, B=2, initial=True), limit)
     else:
-        tally.remark = f"{LONG} steps could not be compared: rounding errors grow too far"
+        tally.remark = f"{LONG} steps could not be compared, because rounding errors grow too large"
 
 
 def _compare_gradients(ctx: Context, tally: Tally, make_script: Callable[[], Script], limit: float) -> None:
-    """Compare with up to three scripts: a unit at the kink of a ReLU may round to either side, which is no bug."""
+    """Compare gradients; if they differ, try two more scripts, because rounding at the kink of a ReLU is no bug."""
     script = make_script()
     apart = _gradient_differences(ctx, script)
     for _ in range(2):
@@ -125,28 +128,28 @@ def _compare_gradients(ctx: Context, tally: Tally, make_script: Callable[[], Scr
             apart = _gradient_differences(ctx, script)
     T, B = script.first.shape
     for name, size in apart.items():
-        message = f"in one call of {T} steps and {B} slots, the gradient by {name} differs by {size:.2g} of its size"
+        message = f"in one call of {T} steps and {B} slots, the gradient of {name} is off by {size:.2g} of its size"
         tally.expect_unchanged(SEQUENCE, size, message, limit)
 
 
 @torch.enable_grad()
 def _gradient_differences(ctx: Context, script: Script) -> dict[str, float]:
-    """Return, by weight, the relative difference of its gradient through a sequence and through single steps."""
+    """Return, for each weight, the relative difference between its gradients through a sequence and through steps."""
     weights = () if ctx.subject.module is None else ctx.subject.module.named_parameters()
     sources: dict[str, Tensor] = {name: x for name, x in weights if x.requires_grad}
     if script.obs.is_floating_point():
         script = replace(script, obs=script.obs.clone().requires_grad_())
         sources["the observations"] = script.obs
     if not sources:
-        raise NotOfferedError("no `module` is set, and observations have no gradients")
+        raise NotOfferedError("no `module` is set, and observations are not real numbers, so nothing has a gradient")
     stepped = ctx.run(STEP, script)
     if stepped.actions is not None and stepped.actions.requires_grad:
-        raise NotOfferedError("step samples actions with a gradient, which scoring does not have")
+        raise NotOfferedError("actions that step samples have a gradient, but sequence scores them without one")
     whole = ctx.run(SEQUENCE, script, stepped.actions)
     shared = {name: y for name, y in whole.outputs.items() if y.requires_grad and name in stepped.outputs}
     names = _policy_loss_outputs({name: y for name, y in shared.items() if stepped.outputs[name].requires_grad})
     if not names:
-        raise NotOfferedError("step and sequence have no output with a gradient in common")
+        raise NotOfferedError("step and sequence share no output that has a gradient")
     totals = (random_projection({name: trace.outputs[name] for name in names}).sum() for trace in (stepped, whole))
     one, other = (differentiate(total, [*sources.values()]) for total in totals)
     most = max(float(g.abs().max()) for g in one)
@@ -158,10 +161,10 @@ def _gradient_differences(ctx: Context, script: Script) -> dict[str, float]:
 
 @CHECKS(needs=(SEQUENCE,), look_at="sequence", quick=True)
 def learning_has_gradients(ctx: Context, tally: Tally) -> None:
-    """Log-probs, values and entropy have gradients, and the policy has one by every weight it depends on.
+    """Log-probs, values and entropy have gradients, and every weight that changes log-probs gets one from them.
 
     Cost: Part of the policy is never trained, while losses and learning curves look normal.
-    Fix: Look for detach(), .data, .item() and torch.no_grad() between the weights and log-probs, values and entropies.
+    Fix: Look for detach(), .data, .item() and torch.no_grad() on the way from weights to log-probs, values and entropy.
     Freeze weights that should not learn with requires_grad_(False).
     """
     script, other = (ctx.script(resets=AWKWARD_RESETS) for _ in range(2))
@@ -173,27 +176,27 @@ def learning_has_gradients(ctx: Context, tally: Tally) -> None:
     elsewhere = ctx.run(SEQUENCE, other, actions).outputs
     for name in learned_outputs(outputs):
         size = float(differences(outputs, elsewhere, (name,)).max())
-        message = f"{name} moves by {size:.2g} with observations and start state, but has no gradient"
+        message = f"{name} has no gradient, although other observations and start states change it by {size:.2g}"
         tally.expect(SEQUENCE, outputs[name].requires_grad or size <= SAME, message)
     if ctx.subject.module is None:
-        tally.remark = "gradients by weights were not checked, because no `module` is set"
+        tally.remark = "gradients of weights were not checked, because no `module` is set"
         return
     if total is None:
         return  # reported above
     weights = {name: x for name, x in ctx.subject.module.named_parameters() if x.requires_grad}
     found = differentiate(total, [*weights.values()])
     invalid = [name for name, g in zip(weights, found, strict=True) if not g.isfinite().all()]
-    message = f"the gradient of {', '.join(policy)} by {', '.join(invalid[:3])} is NaN or infinite"
+    message = f"{', '.join(invalid[:3])} gets a NaN or infinite gradient from {', '.join(policy)}"
     tally.expect(SEQUENCE, not invalid, message)
     zero = [name for name, g in zip(weights, found, strict=True) if not g.any()]
     lost = [name for name in zero if _depends_on(ctx, script, actions, policy, weights[name])]
     more = f" (and {len(lost) - 3} more)" if len(lost) > 3 else ""
-    message = f"{', '.join(policy)} depends on {', '.join(lost[:3])}, but has no gradient by it{more}"
+    message = f"{', '.join(policy)} depends on {', '.join(lost[:3])}{more}, but without a gradient"
     tally.expect(SEQUENCE, not lost, message)
 
 
 def _policy_loss_outputs(outputs: Outputs) -> tuple[str, ...]:
-    """Return the outputs that train the policy. Not the value: it may read memory without training it."""
+    """Return the names of the outputs that train the policy, without the value: a critic may read memory detached."""
     return ("log_prob",) if "log_prob" in outputs else policy_outputs(outputs)
 
 
@@ -209,8 +212,8 @@ def parameters_get_gradients(ctx: Context, tally: Tally) -> None:
     """Every trainable parameter gets a gradient from log-probs, values or entropy.
 
     Cost: Part of the network is never trained, while losses and learning curves look normal.
-    Fix: Use the parameter in forward or remove it: it is unused, detached, or hidden by a method or attribute of the
-    same name. Freeze parameters that should not learn with requires_grad_(False).
+    Fix: The parameter is unused, detached, or hidden by a method or attribute of the same name. Use it in forward or
+    remove it. Freeze parameters that should not learn with requires_grad_(False).
     """
     form = SEQUENCE if SEQUENCE in ctx.forms else STEP
     module, weights = ctx.require_module(), ctx.trainable_weights()
@@ -218,7 +221,7 @@ def parameters_get_gradients(ctx: Context, tally: Tally) -> None:
     with values_restored(module.parameters()):
         for turn in range(TRIES):
             probe = ctx if turn == 0 else Probe(ctx.subject, ctx.seed + turn)
-            # A gradient can be zero by accident: a layer after it starts at zero, or all units of a ReLU are off.
+            # A gradient can be zero by accident: a later layer may start at zero, or all units of a ReLU may be off.
             if turn % 2:
                 perturb(weights.values(), probe.generator)
             elif turn:
@@ -231,15 +234,17 @@ def parameters_get_gradients(ctx: Context, tally: Tally) -> None:
     message = f"no gradient reaches {', '.join([*missing][:NUM_NAMED])}{more}"
     outputs = ctx.output_names[form]
     if missing and ("value" not in outputs or len(outputs) < 2):
-        raise NotOfferedError(f"{message}, but {form} returns only {', '.join(outputs)}: other outputs may use them")
-    tally.expect(form, not missing, f"{message}, in {TRIES} scripts with different weights")
+        raise NotOfferedError(
+            f"{message}, but {form} returns only {', '.join(outputs)}, and an output that is not returned may use it"
+        )
+    tally.expect(form, not missing, f"{message}, in {TRIES} tries with different observations and weights")
 
 
-@torch.enable_grad()  # for the script too: an initial state may be learned
+@torch.enable_grad()  # around probe.script too, because an initial state may be learned
 def _parameters_with_gradient(
     probe: Probe, form: str, weights: Iterable[nn.Parameter], initial: bool
 ) -> set[nn.Parameter]:
-    """Return those of the weights that have a non-zero gradient on one script with resets inside."""
+    """Return the weights that get a non-zero gradient on one script with resets."""
     weights = [*weights]
     outputs = probe.run(form, probe.script(B=MANY, resets=AWKWARD_RESETS, initial=initial)).outputs
     learned = {name: outputs[name] for name in learned_outputs(outputs) if outputs[name].requires_grad}

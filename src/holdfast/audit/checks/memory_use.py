@@ -1,4 +1,4 @@
-"""Memory is used: earlier observations and the start state change later outputs."""
+"""Checks that memory is used: earlier observations and the start state change later outputs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ TRIES = 8  # a selective memory may ignore most observations
 def memory_is_used(ctx: Context, tally: Tally) -> None:
     """Observations change the action distribution at later steps of the episode, not only the value.
 
-    Cost: The policy has no memory, and can only be as good as one without.
+    Cost: The policy acts as if it had no memory, and cannot be better than a policy without one.
     Fix: Pass the state of one step to the next: look for a forgotten state argument, a state replaced by zeros, or an
-    inverted mask (done instead of 1 - done). If it has no memory on purpose: --declare memoryless.
+    inverted mask (done instead of 1 - done). If the policy has no memory on purpose, use --declare memoryless.
     """
     for form in ctx.forms:
         size = _effect_on_later_steps(ctx, form, first=False)
@@ -31,10 +31,10 @@ def memory_is_used(ctx: Context, tally: Tally) -> None:
 
 @CHECKS(quick=True)
 def every_observation_is_used(ctx: Context, tally: Tally) -> None:
-    """Observations change the outputs of their own step: in every slot, at every step, also where an episode starts.
+    """Observations change the outputs of their own step, in every slot and at every step, including episode starts.
 
-    Cost: The policy cannot act on observations it does not use, often the first of an episode.
-    Fix: Look for observations that are masked, shifted by a step, or replaced where an episode starts.
+    Cost: The policy cannot react to the observations that it does not use, often the first of each episode.
+    Fix: Look for observations that are masked, shifted by a step, or replaced at episode starts.
     """
     for form in ctx.forms:
         found = ctx.changes(form)
@@ -47,7 +47,7 @@ def every_observation_is_used(ctx: Context, tally: Tally) -> None:
         inside = found.first & (torch.arange(T) > 0)[:, None]
         groups["that starts an episode at the first step"] = found.first & ~inside
         groups["that starts an episode inside the sequence"] = inside
-        # In groups [T, B]: a single observation may be too small to change a maximum.
+        # Groups [T, B], because a policy may take a maximum, which a single small observation does not change.
         for which, cells in groups.items():
             chosen = own & torch.cat([torch.zeros_like(cells[:1]), cells])[:, :, None, None]
             size, _, _ = found.largest(chosen)
@@ -63,7 +63,7 @@ def first_observations_are_remembered(ctx: Context, tally: Tally) -> None:
     """The first observation of an episode changes outputs of later steps.
 
     Cost: What the first observation of an episode shows is lost at the second step, so a cue shown once cannot be used.
-    Fix: Reset before the step on a first observation, not after it: look for flags that are one step late.
+    Fix: Reset before the step that gets the first observation, not after it. Look for flags that are one step late.
     """
     for form in ctx.forms:
         size = _effect_on_later_steps(ctx, form, first=True)
@@ -75,8 +75,8 @@ def first_observations_are_remembered(ctx: Context, tally: Tally) -> None:
 def start_state_is_used(ctx: Context, tally: Tally) -> None:
     """Outputs depend on the start state.
 
-    Cost: Learning starts every segment without memory: what is longer ago than a horizon is never learned.
-    Fix: Store the state that each segment began with, and start learning from it.
+    Cost: Learning starts every segment without memory, so it never learns to use anything from before the segment.
+    Fix: Store the state at the start of each segment while acting, and start learning from it.
     """
     for form in ctx.forms:
         size = _effect_of_state(ctx, form)
@@ -89,7 +89,7 @@ def every_state_tensor_is_used(ctx: Context, tally: Tally) -> None:
 
     Cost: Part of the memory is never read: the policy remembers less than it seems to.
     Fix: Look for a state tensor that is overwritten, zeroed or recomputed at every step. Remove tensors that are not
-    memory from the state; list those that only select or count in no_gradient.
+    memory from the state. If one is only a mask or a counter, list it in no_gradient.
     """
     for form in ctx.forms:
         for i, leaf in enumerate(ctx.subject.initial_state(1)):
@@ -99,7 +99,7 @@ def every_state_tensor_is_used(ctx: Context, tally: Tally) -> None:
 
 
 def _effect_of_state(ctx: Context, form: str, i: int | None = None) -> float:
-    """Return how far the start state, or tensor i of it, moves outputs: random states first, then visited ones."""
+    """Return how far the start state, or its tensor i, moves outputs. Try random states first, then visited ones."""
     size = 0.0
     for turn in range(TRIES):
         script = ctx.script(T=3, B=MANY)
@@ -116,11 +116,11 @@ def _effect_of_state(ctx: Context, form: str, i: int | None = None) -> float:
 def _largest_change(
     ctx: Context, form: str, script: Script, other: Script, names: tuple[str, ...] = (), since: int = 0
 ) -> float:
-    """Return how far outputs move between two scripts from a step on. names: those compared, the policy's by default."""
+    """Return how far outputs of two scripts differ from step `since` on. names: compare these, or else the policy's."""
     usual = ctx.run(form, script)
     outputs = ctx.run(form, other, usual.actions).outputs
     repeatable = ctx.draws_are_repeatable
-    # Log-probs alone are of different actions unless draws repeat; then every output has to do.
+    # If draws do not repeat, log-probs may belong to different actions; then all outputs are compared.
     if not names and (repeatable or policy_outputs(usual.outputs) != ("log_prob",)):
         names = (*policy_outputs(usual.outputs), ACTIONS)
     return float(differences(usual.outputs, outputs, names, actions_too=repeatable)[since:].max())

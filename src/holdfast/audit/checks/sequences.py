@@ -1,4 +1,4 @@
-"""Step equals sequence: acting one step at a time and learning from whole sequences give the same numbers."""
+"""Checks that acting one step at a time and learning from whole sequences give the same outputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.audit.subject import NotOfferedError
 
 CHECKS = Register()
 SIZES = ((6, 4), (4, 6), (5, 1))  # (T, B): sizes that expose a mix-up of the two
-# A few resets far apart, and eight slots that together are reset at every step: chunks lose flags at their edges.
+# Two slots with resets far apart, and eight that together reset at every step, to find flags lost at chunk edges.
 LATE_RESETS = {0: [2, 8, 40], 1: [1, 2, 17, 33, LONG - 1]} | {2 + b: [*range(b, LONG, 8)] for b in range(8)}
 
 
@@ -30,19 +30,19 @@ def outputs_are_causal(ctx: Context, tally: Tally) -> None:
 
 @CHECKS(needs=(SEQUENCE,), look_at="sequence", quick=True, root=1)
 def steps_equal_sequence(ctx: Context, tally: Tally) -> None:
-    """T calls of one step equal one call of T steps, within an episode.
+    """T single steps give the same outputs as one call of T steps, within an episode.
 
     Cost: Learning scores a different policy than the one that acted: ratios are not 1, and clipping hides it.
-    Fix: Run the same code for one step and for many. Look for (T, B) mixed up in a reshape.
+    Fix: Run the same code for one step and for many. Look for (T, B) and (B, T) mixed up in a reshape.
     """
     _compare_all_sizes(ctx, tally, resets={})
 
 
 @CHECKS(needs=(SEQUENCE,), look_at="sequence", excused_by=("learning_without_resets",), quick=True)
 def steps_equal_sequence_across_resets(ctx: Context, tally: Tally) -> None:
-    """T calls of one step equal one call of T steps, with episode ends inside.
+    """T single steps give the same outputs as one call of T steps, with episode ends inside.
 
-    Cost: Every segment that contains an episode end is learned with another memory than it was acted with.
+    Cost: In every segment that contains an episode end, learning uses a different memory than acting did.
     Fix: Reset inside sequences at exactly the steps where acting resets.
     """
     _compare_all_sizes(ctx, tally, resets=AWKWARD_RESETS)
@@ -54,11 +54,11 @@ def _compare_all_sizes(ctx: Context, tally: Tally, resets: dict[int, list[int]])
         _compare(ctx, tally, ctx.script(T=T, B=B, resets=shown, initial=True), 0.0)
     late = LATE_RESETS if resets else {}
     long = ctx.script(T=LONG, B=len(late) or 2, resets=late, initial=True)
-    rounding = 10 * ctx.rounding_growth(long)  # a sequence rounds differently at every step, a nudge only once
+    rounding = 10 * ctx.rounding_growth(long)  # 10: a sequence rounds differently at every step, not only at one
     if rounding < CHAOTIC:
         _compare(ctx, tally, long, rounding)
     else:
-        tally.remark = f"{LONG} steps could not be compared: rounding errors grow to {rounding:.1g}"
+        tally.remark = f"{LONG} steps could not be compared, because rounding errors grow to {rounding:.1g}"
 
 
 def _compare(ctx: Context, tally: Tally, script: Script, rounding: float) -> None:
@@ -73,9 +73,9 @@ def _compare(ctx: Context, tally: Tally, script: Script, rounding: float) -> Non
 
 @CHECKS(needs=(SEQUENCE,), look_at="score")
 def score_equals_sequence(ctx: Context, tally: Tally) -> None:
-    """Scoring with terminated and truncated flags gives the outputs and gradients of a sequence.
+    """score, which takes terminated and truncated flags, gives the same outputs and gradients as sequence.
 
-    Cost: Learning uses other numbers or gradients than the ones that most checks measure.
+    Cost: Learning uses other outputs or gradients than those of sequence, which most checks measure.
     Fix: Let score and sequence run the same code, from the same start state, with gradients.
     """
     script = ctx.script(resets=AWKWARD_RESETS)
@@ -90,7 +90,7 @@ def score_equals_sequence(ctx: Context, tally: Tally) -> None:
         if most:
             others = ctx.gradients_by_start(SCORE, scored, actions)
             size = max(float((x - y).abs().max()) for x, y in zip(gradients, others, strict=True)) / most
-            message = f"gradients by the start state differ from those of sequence by {size:.2g} of the largest"
+            message = f"gradients of the start state differ from those of sequence by {size:.2g} of the largest"
             tally.expect_unchanged(SCORE, size, message, limit=1e-3)  # long sums, rounded in another order
 
 
@@ -98,8 +98,8 @@ def score_equals_sequence(ctx: Context, tally: Tally) -> None:
 def final_state_is_correct(ctx: Context, tally: Tally) -> None:
     """The state after a sequence is the state after the same single steps.
 
-    Cost: What continues from a sequence starts from a wrong memory: burn-in, refreshed states, evaluation.
-    Fix: Return the state after the last real step of every slot: look at padding, packing and blank steps.
+    Cost: Whatever continues after a sequence (burn-in, refreshed states, evaluation) starts from a wrong memory.
+    Fix: Return the state after the last real step of every slot. Look for mistakes in padding and packing.
     """
     for resets in ({}, {1: [3], 2: [0, 5], 3: [5]}) if ctx.learning_resets else ({},):
         script = ctx.script(resets=resets, initial=True)
@@ -114,9 +114,9 @@ def final_state_is_correct(ctx: Context, tally: Tally) -> None:
 
 @CHECKS(needs=(STATE, SEQUENCE), look_at="sequence", excused_by=("zero_start_states",), quick=True)
 def replay_from_stored_state(ctx: Context, tally: Tally) -> None:
-    """Learning from the memory recorded before a segment gives the outputs of acting on it.
+    """Learning that starts from the memory recorded before a segment gives the same outputs as acting did.
 
-    Cost: Segments are learned with another memory than they were acted with: a step too late or early, or misplaced.
+    Cost: Learning uses a different memory than acting did: from a step too late or too early, or of another slot.
     Fix: Record the state before the first step of a segment, and pass every tensor of it to learning in the same order.
     """
     for T, B in ((4, 4), (1, 3), (2, 5), (3, 3)):

@@ -1,4 +1,4 @@
-"""Slots are separate: the output of a slot does not depend on other slots or on the rest of the batch."""
+"""Checks that slots are separate: the output of a slot does not depend on other slots or on the rest of the batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHECKS = Register()
 def slots_are_independent(ctx: Context, tally: Tally) -> None:
     """No output depends on the observations or the state of another slot.
 
-    Cost: Agents act on what other agents see. Results change with the batch, and the policy does not work alone.
+    Cost: Agents act on what other agents see. Outputs change with the batch, so one environment gives other results.
     Fix: Look for statistics over the batch axis (mean, max, BatchNorm) and for reshapes that mix slots.
     """
     for form in ctx.forms:
@@ -27,7 +27,7 @@ def slots_are_independent(ctx: Context, tally: Tally) -> None:
 
 @CHECKS(look_at="sequence")
 def slot_gradients_are_independent(ctx: Context, tally: Tally) -> None:
-    """No output has a gradient by the observations or the state of another slot.
+    """No output has a gradient with respect to the observations or the state of another slot.
 
     Cost: Weights get gradients that belong to other slots.
     Fix: Look for batch means that cancel in the forward pass only, and for reshapes that mix slots.
@@ -60,17 +60,17 @@ def batch_independent(ctx: Context, tally: Tally) -> None:
 
 @CHECKS(needs=(STATE,), look_at="sequence", excused_by=("zero_start_states", "memoryless"))
 def layers_are_not_mixed(ctx: Context, tally: Tally) -> None:
-    """Each layer's start state is used, and only by its own slot.
+    """In each layer, the start state of a slot changes the outputs of that slot and of no other.
 
-    Cost: Layers swap or share their state between slots, so agents get the memory of others.
-    Fix: State is [layers, slots, hidden]: use transpose to get there, not reshape or view. If axis 0 is not layers, set
-    layered = False on the subject.
+    Cost: Slots get the state of other slots in some layers, so agents act on the memory of others.
+    Fix: Bring the state to [layers, slots, hidden] with transpose, not with reshape or view. If axis 0 is not layers,
+    set layered = False on the subject.
     """
     leaf = ctx.subject.initial_state(1)[0]
     if not ctx.has_layers(leaf):
-        raise NotOfferedError("its state is not [layers, slots, hidden]")
+        raise NotOfferedError("the state does not have the layout [layers, slots, hidden]")
     if len(leaf) < 2:
-        raise NotOfferedError("it has one layer")
+        raise NotOfferedError("the state has only one layer")
     for form in ctx.forms:
         script = ctx.script(T=3)
         usual = ctx.run(form, script)
@@ -83,7 +83,8 @@ def layers_are_not_mixed(ctx: Context, tally: Tally) -> None:
             changed = ctx.run(form, replace(script, start=tuple(start)), usual.actions)
             apart = differences(usual.outputs, changed.outputs)
             size = float(apart[:, [0, 2, 3]].max())
-            tally.expect_unchanged(form, size, f"layer {layer} of slot 1's state moved another slot by {size:.2g}")
+            message = f"layer {layer} of slot 1's state moved outputs of another slot by {size:.2g}"
+            tally.expect_unchanged(form, size, message)
             size = float(apart[:, 1].max())
             message = f"layer {layer} of the start state is not used: it moved outputs by {size:.1e}"
             tally.expect_change(form, size, message)
@@ -93,7 +94,7 @@ def layers_are_not_mixed(ctx: Context, tally: Tally) -> None:
 def slots_in_any_order(ctx: Context, tally: Tally) -> None:
     """Acting with any subset of slots, in any order, continues from the memory of exactly those slots.
 
-    Cost: With another batch of slots, the policy continues from the memory of other slots.
+    Cost: When the slots of a batch or their order change, agents continue from the memory of others.
     Fix: Keep one row per slot and look it up by slot id, not by position in the batch.
     """
     calls = [[*range(MANY)], [2, 0], [3, 1, 0], [1, 2, 3], [3], [MANY - 1, 7], [1]]
@@ -102,18 +103,18 @@ def slots_in_any_order(ctx: Context, tally: Tally) -> None:
 
 @CHECKS(needs=(ACT,), look_at="act")
 def slots_in_other_batches(ctx: Context, tally: Tally) -> None:
-    """Slots that acted in one batch continue from their memory when they are batched differently.
+    """Slots that acted in one batch continue from their own memory when they are batched differently.
 
-    Cost: A state table keyed by the first slot of a batch breaks as soon as slots are batched differently.
+    Cost: As soon as slots are batched differently, agents lose their memory or get that of others.
     Fix: Keep one row per slot and look it up by slot id, not by the first slot of the batch.
     """
     _expect_own_memory(ctx, tally, [[0, 1, 2, 3], [0, 1], [2, 3], [1, 2], [0, 1, 2, 3]], resets={1: [3], 3: [2]})
 
 
 def _expect_own_memory(ctx: Context, tally: Tally, calls: list[list[int]], resets: dict[int, list[int]]) -> None:
-    """Act with these slots call by call; each slot has to give what it gives alone, step by step.
+    """Act once with each list of slots, and expect what `step` gives from the states of those slots.
 
-    Episodes end where a slot's id is not its position in the batch, so that mixing up the two shows.
+    Resets are in slots whose id is not their position in the batch, so that mixing up the two shows.
     """
     script = ctx.script(T=len(calls), B=len(calls[0]), resets=resets)
     ctx.subject.set_memory(script.copy().start)
@@ -125,7 +126,7 @@ def _expect_own_memory(ctx: Context, tally: Tally, calls: list[list[int]], reset
         rows = ctx.select_slots(state, chosen)
         outputs, after = ctx.subject.step(script.obs[t, chosen], rows, script.first[t, chosen])
         size = float(differences(stack_steps([acted]), stack_steps([outputs])).max())
-        message = f"slots {chosen} did not continue from their own memory: outputs are {size:.2g} away"
+        message = f"slots {chosen} did not continue from their own memory: outputs differ by {size:.2g}"
         tally.expect_unchanged(ACT, size, message)
         for row, b in enumerate(chosen):
             state = ctx.with_slot(state, b, after, row)

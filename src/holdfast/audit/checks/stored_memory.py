@@ -1,6 +1,6 @@
-"""Memory that the policy keeps itself is detached, bounded, one row per slot, and read and written as copies.
+"""Checks of the memory that a policy keeps itself: detached, bounded, a row per slot, read and written as copies.
 
-Bootstrap values do not change it, and are those of acting.
+Bootstrap values must not change this memory, and must equal the values of acting.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CHECKS = Register()
 
 
 def _act(ctx: Context, steps: int, B: int = 3, fresh: bool = True) -> list[Outputs]:
-    """Act a few steps, from a random memory or (not fresh) from the current one. Return the outputs of each step."""
+    """Act for some steps, from a random memory if `fresh`, else from the current one. Return the outputs by step."""
     script = ctx.script(T=steps, B=B)
     if fresh:
         ctx.subject.set_memory(script.start)
@@ -29,22 +29,22 @@ def _act(ctx: Context, steps: int, B: int = 3, fresh: bool = True) -> list[Outpu
 
 @CHECKS(needs=(STATE, ACT), look_at="act", quick=True)
 def memory_is_detached(ctx: Context, tally: Tally) -> None:
-    """Memory has no graph, even if acting records gradients.
+    """The stored memory is detached from the autograd graph, even if acting records gradients.
 
-    Cost: Memory keeps the graph of every step since the start: each backward is slower, until memory runs out.
+    Cost: The stored memory keeps the graph of every step since the start: backward gets slower, until RAM runs out.
     Fix: Store state.detach().
     """
     with torch.enable_grad():
         _act(ctx, 3)
     with_graph = [name for name, x in retained_tensors(ctx.subject) if x.grad_fn is not None]
-    tally.expect(ACT, not with_graph, f"{', '.join(with_graph[:3])} keeps a graph between calls")
+    tally.expect(ACT, not with_graph, f"{', '.join(with_graph[:3])} keeps an autograd graph between calls")
 
 
 @CHECKS(needs=(STATE, ACT), look_at="act")
 def graph_does_not_grow(ctx: Context, tally: Tally) -> None:
-    """The graph of an output is no larger after many steps than after few.
+    """The autograd graph of an output is no larger after many steps than after few.
 
-    Cost: Backward goes through all steps since the start: slower with every step, and wrong.
+    Cost: Backward goes through all steps since the start: it gets slower with every step, and its gradients are wrong.
     Fix: Store state.detach(), or act under torch.no_grad().
     """
     with torch.enable_grad():
@@ -66,9 +66,9 @@ def _graph_size(outputs: Outputs) -> int:
 
 @CHECKS(look_at="act")
 def memory_is_bounded(ctx: Context, tally: Tally) -> None:
-    """What the policy retains does not grow with the number of calls.
+    """The data that a policy keeps does not grow with the number of calls.
 
-    Cost: Process memory grows with every step, until the run dies.
+    Cost: The process uses more RAM with every step, until it is killed.
     Fix: Keep only the newest state of each slot; look for lists and dicts that are only ever appended to.
     """
     for call in ctx.calls:
@@ -79,15 +79,17 @@ def memory_is_bounded(ctx: Context, tally: Tally) -> None:
             else:
                 ctx.run(call, ctx.script(T=steps, B=3))
             sizes.append(retained_size(ctx.subject))
-        message = f"retained data grew from {sizes[1]:,} to {sizes[2]:,} in 8 steps (bytes plus entries of containers)"
+        message = (
+            f"data kept by the policy grew from {sizes[1]:,} to {sizes[2]:,} in 8 steps (bytes plus container entries)"
+        )
         tally.expect(call, sizes[2] <= sizes[1], message)
 
 
 @CHECKS(needs=(STATE, ACT), look_at="set_memory")
 def memory_round_trips(ctx: Context, tally: Tally) -> None:
-    """set_memory of what get_memory returned gives the same outputs again.
+    """If set_memory gets back what get_memory returned, acting repeats its outputs.
 
-    Cost: A saved memory is not the one that is restored: evaluation or a resumed run starts wrong.
+    Cost: The restored memory is not the one that was saved, so evaluation or a resumed run starts from a wrong memory.
     Fix: get_memory and set_memory have to carry every tensor of the state, for every slot.
     """
     _act(ctx, 3)
@@ -97,12 +99,12 @@ def memory_round_trips(ctx: Context, tally: Tally) -> None:
     _act(ctx, 2, fresh=False)
     ctx.subject.set_memory(copy_state(kept))
     size = float(differences(before.outputs, ctx.continue_acting(script).outputs).max())
-    tally.expect_unchanged(ACT, size, f"after get_memory and set_memory, outputs are {size:.2g} away")
+    tally.expect_unchanged(ACT, size, f"after get_memory and set_memory, outputs differ by {size:.2g}")
 
 
 @CHECKS(needs=(STATE, ACT), look_at="get_memory")
 def get_memory_returns_a_copy(ctx: Context, tally: Tally) -> None:
-    """Acting does not change what get_memory returned, and writing into that does not change the memory.
+    """Acting does not change what get_memory returned, and writing into the returned tensors does not change memory.
 
     Cost: A snapshot changes after it was taken, so wrong start states are stored for learning.
     Fix: Return clones.
@@ -121,10 +123,10 @@ def get_memory_returns_a_copy(ctx: Context, tally: Tally) -> None:
 
 @CHECKS(needs=(STATE, ACT), look_at="set_memory", root=2)
 def set_memory_takes_a_copy(ctx: Context, tally: Tally) -> None:
-    """Acting does not change the tensors given to set_memory, and writing into those does not change the memory.
+    """Acting does not change the tensors given to set_memory, and writing into them does not change memory.
 
     Cost: Acting overwrites a stored memory that was to be restored later.
-    Fix: Copy what set_memory is given.
+    Fix: Clone the tensors that set_memory is given.
     """
     given = ctx.random_state(3)
     kept = copy_state(given)
@@ -159,7 +161,7 @@ def reset_memory_clears_everything(ctx: Context, tally: Tally) -> None:
 def reset_slots_clears_only_those(ctx: Context, tally: Tally) -> None:
     """reset_slots (reset_env_memory) clears the memory of the given slots, and of no others.
 
-    Cost: Resetting one environment resets others too, or resets a copy and so nothing.
+    Cost: Resetting one environment also resets others, or clears only a copy and so has no effect.
     Fix: Write zeros into the rows of these slots: memory[:, slots] = 0, not memory[:, slots].zero_().
     """
     for cleared, others in (([2], [0, 1, 3]), ([3, 0], [1, 2])):
@@ -171,14 +173,14 @@ def reset_slots_clears_only_those(ctx: Context, tally: Tally) -> None:
         tally.expect_unchanged(ACT, size, f"resetting slots {cleared} changed the memory of others by {size:.2g}")
         initial = ctx.select_slots(ctx.subject.initial_state(4), cleared)
         left = ctx.state_difference(initial, ctx.select_slots(now, cleared))
-        tally.expect_unchanged(ACT, left, f"after resetting slots {cleared}, {left:.2g} of their memory is left")
+        tally.expect_unchanged(ACT, left, f"after a reset, slots {cleared} are {left:.2g} away from the initial state")
 
 
 @CHECKS(needs=(STATE, ACT), look_at="value_from_memory", quick=True)
 def value_call_does_not_write_memory(ctx: Context, tally: Tally) -> None:
     """Computing a bootstrap value does not change the policy's memory.
 
-    Cost: Each bootstrap advances or clears the memory that acting continues from (rsl_rl shipped this).
+    Cost: Each bootstrap advances or clears the memory that acting continues from (rsl_rl had this bug).
     Fix: Compute values from a copy of the state, and do not store the new state.
     """
     ctx.run(ACT, ctx.script(T=3, B=3))
@@ -192,7 +194,7 @@ def value_call_does_not_write_memory(ctx: Context, tally: Tally) -> None:
 def value_call_equals_acting(ctx: Context, tally: Tally) -> None:
     """A bootstrap value equals the value that acting returns for the same observation.
 
-    Cost: Advantages bootstrap from another value than the one that is learned: an error at the end of every rollout.
+    Cost: Advantages bootstrap from a value that is not the learned one, so they are wrong at the end of a rollout.
     Fix: Compute bootstrap values with the code, the memory and the flags that acting uses.
     """
     for resets in ({}, {2: [0]}):
@@ -201,10 +203,10 @@ def value_call_equals_acting(ctx: Context, tally: Tally) -> None:
             with suppress(NotOfferedError):
                 computed, acted = pair(ctx, script)
                 size = float(differences(stack_steps([computed]), stack_steps([acted]), ("value",)).max())
-                at = " where an episode starts" if resets else ""
-                tally.expect_unchanged(call, size, f"the value{at} is {size:.2g} away from the one of acting")
+                at = " at an episode start" if resets else ""
+                tally.expect_unchanged(call, size, f"the value{at} is {size:.2g} away from the one that acting returns")
     if not tally.measured:
-        raise NotOfferedError("it has no call that only computes values, or acting returns no value")
+        raise NotOfferedError("the policy has no call that only computes values, or acting returns no value")
 
 
 def _value_and_step(ctx: Context, script: Script) -> tuple[Outputs, Outputs]:

@@ -1,4 +1,4 @@
-"""Weights: no call changes them, every call uses updated ones, and a checkpoint loads with any number of slots."""
+"""Checks of weights: no call changes them, every call uses updated ones, and they load with any number of slots."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def calls_do_not_change_weights(ctx: Context, tally: Tally) -> None:
 def updated_weights_are_used(ctx: Context, tally: Tally) -> None:
     """After an update, every call uses the new weights, and all calls still agree.
 
-    Cost: Updates reach only part of what acts or learns: the two drift apart with every update.
-    Fix: Compute from the weights in every call. Look for copies, caches, and compiled or scripted modules made only
-    once.
+    Cost: Updates reach only part of acting or learning, so the two drift apart with every update.
+    Fix: Compute from the weights in every call. Look for copies, caches, and compiled or scripted modules that
+    are made only once.
     """
     weights = ctx.trainable_weights()
     script = ctx.script(resets=AWKWARD_RESETS if ctx.learning_resets else {}, initial=True)
@@ -63,13 +63,13 @@ def updated_weights_are_used(ctx: Context, tally: Tally) -> None:
 def _compare_dependence(
     ctx: Context, tally: Tally, form: str, script: Script, weights: dict[str, nn.Parameter], before: dict[str, Trace]
 ) -> None:
-    """For a form that never agreed with step: expect that both depend on the same weights."""
+    """Expect that this form and step depend on the same weights. Used if their outputs differ even before an update."""
     common = before[form].outputs.keys()
     shared = {of: Trace({k: y for k, y in before[of].outputs.items() if k in common}, ()) for of in (STEP, form)}
     for name, weight in weights.items():
         now = _run_perturbed(ctx, script, [weight])
         of_step, of_form = (_difference(ctx, shared[of], now[of]) for of in (STEP, form))
-        message = f"{name} moves these outputs by {of_form:.2g}, and those of step by {of_step:.2g}"
+        message = f"a change of {name} moves these outputs by {of_form:.2g}, but those of step by {of_step:.2g}"
         tally.expect(form, not (max(of_step, of_form) > SAME and min(of_step, of_form) == 0), message)
 
 
@@ -81,13 +81,13 @@ def _run_perturbed(ctx: Context, script: Script, weights: Sequence[nn.Parameter]
 
 
 def _difference(ctx: Context, a: Trace, b: Trace) -> float:
-    """Actions count too: other weights sample other actions from the same random numbers."""
+    """Return how far two runs differ. If draws repeat, actions count too, because only other weights change them."""
     return float(differences(a.outputs, b.outputs, actions_too=ctx.draws_are_repeatable).max())
 
 
 @CHECKS(look_at="rebuild")
 def weights_load_with_other_slots(ctx: Context, tally: Tally) -> None:
-    """Weights saved after acting with some slots load into a policy that acts with more, and act the same.
+    """Weights saved after acting with some slots load into a policy with more slots, which then acts the same.
 
     Cost: A checkpoint loads only with the number of environments it was trained with.
     Fix: Keep memory out of buffers and parameters, or register it with persistent=False.
@@ -95,7 +95,7 @@ def weights_load_with_other_slots(ctx: Context, tally: Tally) -> None:
     module = ctx.require_module()
     other = ctx.subject.rebuild()
     if other.module is None:
-        raise UnusableError("rebuild returned a subject without module.")
+        raise UnusableError("rebuild returned a subject without module: set `module` on it.")
     script = ctx.script(T=2, B=5, initial=True)
     if ACT in ctx.forms:
         ctx.run(ACT, ctx.script(T=2, B=3))
