@@ -99,8 +99,8 @@ def test_minibatches_are_whole_segments_and_an_epoch_is_every_step_once(shape, s
         experience.advantages, experience.returns = codes - 0.25, codes - 0.75
         for _epoch in range(2):
             seen = []
-            for ids in segment_minibatches(experience.num_segments, size, generator):
-                batch = experience.segments(ids)
+            drawn = list(segment_minibatches(experience.num_segments, size, generator))
+            for ids, batch in zip(drawn, experience.minibatches(drawn), strict=True):
                 codes = batch.inputs[keys.OBS][..., 0]
                 assert codes.shape == (shape.horizon, len(ids))
                 slots, times = codes // STEPS, codes % STEPS

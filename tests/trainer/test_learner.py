@@ -83,8 +83,8 @@ def test_zeros_start_every_segment_blank():
 def test_each_step_is_learned_once_per_epoch(epochs, monkeypatch):
     _, experience, learner, _ = set_up(update_epochs=epochs)
     seen = []
-    segments = experience.segments
-    monkeypatch.setattr(experience, "segments", lambda ids: seen.append(ids) or segments(ids))
+    minibatches = experience.minibatches
+    monkeypatch.setattr(experience, "minibatches", lambda ids: seen.extend(ids) or minibatches(ids))
     learner.update(experience, 0.0)
     assert torch.cat(seen).sort().values.tolist() == sorted(list(range(9)) * epochs)
 

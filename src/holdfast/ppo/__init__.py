@@ -2,7 +2,7 @@
 
 from holdfast.ppo.advantages import gae, vtrace
 from holdfast.ppo.experience import Experience
-from holdfast.ppo.losses import Losses, explained_variance, masked_mean, normalize_advantages, ppo_losses
+from holdfast.ppo.losses import Losses, explained_variance, normalize_advantages, ppo_losses
 from holdfast.ppo.sampling import prioritized_minibatches, segment_minibatches, segment_priorities
 from holdfast.ppo.schedules import scheduled
 from holdfast.ppo.segments import BurnIn, Replay, Segments, state_rows
@@ -18,7 +18,6 @@ __all__ = [
     "explained_variance",
     "gae",
     "l2_to_init_loss",
-    "masked_mean",
     "normalize_advantages",
     "ppo_losses",
     "prioritized_minibatches",

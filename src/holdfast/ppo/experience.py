@@ -7,7 +7,7 @@ A column belongs to one slot for the whole run, so no segment can mix two slots.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -98,10 +98,10 @@ class Experience:
             raise RuntimeError(f"row {t} is beyond the last row ({self.num_rows}); begin a new rollout with carry_over")
         if missing := self._inputs.keys() - inputs.keys():
             raise KeyError(f"the inputs of row {t} lack {sorted(missing)}, which the experience spec requires")
-        for key, column in self._inputs.items():
-            row, value = column[t], torch.as_tensor(inputs[key])
-            if value.shape != row.shape or not torch.can_cast(value.dtype, row.dtype):
-                raise _misfit(key, value, row)
+        for key, row in self.inputs[t].items():
+            value = torch.as_tensor(inputs[key])
+            if value.shape != row.shape[1:] or not _can_store(value.dtype, row.dtype):
+                raise _misfit(key, value, row[0])
             row.copy_(value)
         if t > 0:
             self._valid[t - 1] = True if valid is None else torch.as_tensor(valid)
@@ -135,7 +135,7 @@ class Experience:
         }
         for name, (column, given) in named.items():
             row, value = column[t], torch.as_tensor(given)
-            if value.shape != row.shape or not torch.can_cast(value.dtype, row.dtype):
+            if value.shape != row.shape or not _can_store(value.dtype, row.dtype):
                 raise _misfit(name, value, row)
             row.copy_(value)
         self._actions_written = t + 1
@@ -194,23 +194,31 @@ class Experience:
         }
 
     def segments(self, ids: Tensor) -> Segments:
-        """Gather segments `ids` [M] into a minibatch [T, M, ...], with the start state of each.
+        """Gather segments `ids` [M] into a minibatch [T, M, ...], with the start state of each."""
+        return next(self.minibatches([ids]))
 
-        The minibatch is a copy: use `write_back` or `replace_start_states` to change the rollout.
+    def minibatches(self, ids: Sequence[Tensor]) -> Iterator[Segments]:
+        """Gather one minibatch [T, M, ...] for each tensor of segment ids [M], with the start state of each segment.
+
+        Observations are large, so they are gathered when their minibatch is needed; everything else is gathered at once.
+        Minibatches are copies: use `write_back` or `replace_start_states` to change the rollout.
         """
         self._require_complete("sample segments")
-        k, slots = self._split(ids)
-        index = self._index(k * self.horizon, slots, self.horizon)
-        columns = [self._actions, self._log_prob, self._values, self._valid, self.advantages, self.returns]
+        sizes = [len(minibatch) for minibatch in ids]
+        k, slots = self._split(torch.cat(list(ids)))
+        places = list(zip(k.split(sizes), slots.split(sizes), strict=True))
+        indices = [self._index(k * self.horizon, slots, self.horizon) for k, slots in places]
+        index, steps = torch.cat(indices), [len(minibatch) for minibatch in indices]
+        outputs = [self._actions, self._log_prob, self._values, self._valid, self.advantages, self.returns]
+        small_inputs = [x for key, x in self._inputs.items() if key != keys.OBS]
+        gathered = [x.flatten(0, 1).index_select(0, index).split(steps) for x in (*small_inputs, *outputs)]
+        names = [key for key in self._inputs if key != keys.OBS]
         # For token observations, index_select is 7x as fast as indexing by row and slot.
-        inputs, taken = (
-            [x.flatten(0, 1).index_select(0, index).unflatten(0, (self.horizon, len(k))) for x in group]
-            for group in (self._inputs.values(), columns)
-        )
-        actions, log_prob, values, valid, advantages, returns = taken
-        start_state = self._state_at(self._state_of_segment[k], slots)
-        named = dict(zip(self._inputs, inputs, strict=True))
-        return Segments(named, start_state, actions, log_prob, values, valid, advantages, returns)
+        all_obs = self._inputs[keys.OBS].flatten(0, 1)
+        for (k, slots), index, *columns in zip(places, indices, *gathered, strict=True):
+            obs, *columns = (x.unflatten(0, (self.horizon, len(k))) for x in (all_obs.index_select(0, index), *columns))
+            inputs = {keys.OBS: obs, **dict(zip(names, columns, strict=False))}
+            yield Segments(inputs, self._state_at(self._state_of_segment[k], slots), *columns[len(names) :])
 
     def burn_in(self, ids: Tensor) -> list[BurnIn]:
         """Return the burn-in steps before segments `ids` [M]. Segments with the same number of burn-in steps form a group.
@@ -331,9 +339,13 @@ class Experience:
 
 def _write(row: Tensor, value: Tensor, name: str) -> None:
     """Copy `value` into `row`, a view of the buffer; raise ValueError if the shapes differ or the dtype cannot be cast."""
-    if value.shape != row.shape or not torch.can_cast(value.dtype, row.dtype):
+    if value.shape != row.shape or not _can_store(value.dtype, row.dtype):
         raise _misfit(name, value, row)
     row.copy_(value)
+
+
+def _can_store(given: torch.dtype, stored: torch.dtype) -> bool:
+    return given == stored or torch.can_cast(given, stored)
 
 
 def _misfit(name: str, value: Tensor, row: Tensor) -> ValueError:

@@ -46,36 +46,33 @@ def ppo_losses(
     log_ratio = (new_log_prob - old_log_prob).where(valid, 0.0)
     ratio = log_ratio.exp()
     clipped = ratio.clamp(1.0 - clip, 1.0 + clip)
-    policy_losses = -torch.minimum(advantages * ratio, advantages * clipped)
+    gains = torch.minimum(advantages * ratio, advantages * clipped)
 
     value_losses = (new_values - returns).where(valid, 0.0).square()
     if value_clip > 0:
         near_old = old_values + (new_values - old_values).clamp(-value_clip, value_clip)
         value_losses = value_losses.maximum((near_old - returns).where(valid, 0.0).square())
 
-    num_valid = valid.sum().clamp(min=1)
-    weighted = (policy_losses, value_losses, entropy)
-    if weights is not None:
-        weighted = tuple(x * weights for x in weighted)
-    policy_loss, value_loss, mean_entropy = (x.where(valid, 0.0).sum() / num_valid for x in weighted)
+    share = valid.to(ratio.dtype) / valid.sum().clamp(min=1)  # of each step in a mean over valid steps
+    weighted = share if weights is None else share * weights
+    # One matrix product instead of a mask, a sum and a division per mean.
+    means = torch.stack([gains, value_losses, entropy]).where(valid, 0.0).flatten(1) @ weighted.flatten()
+    gain, value_loss, mean_entropy = means.unbind()
     with torch.no_grad():
-        approx_kl = (ratio - 1.0 - log_ratio).where(valid, 0.0).sum() / num_valid
-        clip_fraction = ((ratio - 1.0).abs() > clip).to(ratio.dtype).where(valid, 0.0).sum() / num_valid
-    return Losses(policy_loss, 0.5 * value_loss, mean_entropy, approx_kl, clip_fraction, log_ratio.detach())
-
-
-def masked_mean(x: Tensor, valid: Tensor) -> Tensor:
-    """Return the mean of x [T, M] over valid steps; 0 if no step is valid."""
-    return x.where(valid, 0.0).sum() / valid.sum().clamp(min=1)
+        was_clipped = ((ratio - 1.0).abs() > clip).to(ratio.dtype)
+        approx_kl, clip_fraction = torch.stack([ratio - 1.0 - log_ratio, was_clipped]).flatten(1) @ share.flatten()
+    return Losses(-gain, 0.5 * value_loss, mean_entropy, approx_kl, clip_fraction, log_ratio.detach())
 
 
 @torch.no_grad()
 def normalize_advantages(advantages: Tensor, valid: Tensor, eps: float = 1e-8) -> Tensor:
     """Scale advantages to zero mean and unit variance over valid steps; 0 where not valid."""
-    centred = advantages - masked_mean(advantages, valid)
+    num_valid = valid.sum().clamp(min=1)
+    centred = advantages.where(valid, 0.0)
     # Twice: the rounding error of the mean is as large as eps, and would turn equal advantages into noise.
-    centred = (centred - masked_mean(centred, valid)).where(valid, 0.0)
-    return centred / (masked_mean(centred.square(), valid).sqrt() + eps)
+    for _ in range(2):
+        centred = (centred - centred.sum() / num_valid).where(valid, 0.0)
+    return centred / ((centred.square().sum() / num_valid).sqrt() + eps)
 
 
 @torch.no_grad()
@@ -87,4 +84,6 @@ def explained_variance(values: Tensor, returns: Tensor, valid: Tensor) -> Tensor
 
 
 def _variance(x: Tensor, valid: Tensor) -> Tensor:
-    return masked_mean((x - masked_mean(x, valid)).square(), valid)
+    num_valid = valid.sum().clamp(min=1)
+    mean = x.where(valid, 0.0).sum() / num_valid
+    return (x - mean).square().where(valid, 0.0).sum() / num_valid

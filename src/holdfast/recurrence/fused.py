@@ -14,6 +14,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -72,7 +73,7 @@ def unroll(cell: Cell, x: Tensor, state: State, first: Tensor, weights: list[Ten
     T, B, _ = x.shape
     num_layers, _, H = state[0].shape
     layout = Layout.of(packing, x)
-    columns = x.new_tensor([cell.blank, cell.hold]).t().repeat_interleave(H, 0)
+    columns = flag_weights(cell, H, x.dtype, x.device)
     rows: Tensor = Rearrange.apply(x.reshape(T * B, -1), layout.spread, layout.collect)  # pyright: ignore[reportAssignmentType]
     finals = []
     for layer in range(num_layers):
@@ -86,6 +87,12 @@ def unroll(cell: Cell, x: Tensor, state: State, first: Tensor, weights: list[Ten
         finals.append((h, *(c.index_select(1, layout.last_column) for c in cells)))
     y: Tensor = Rearrange.apply(rows, layout.collect, layout.spread)  # pyright: ignore[reportAssignmentType]
     return y.view(T, B, H), tuple(torch.cat(leaf) for leaf in zip(*finals, strict=True))
+
+
+@cache
+def flag_weights(cell: Cell, hidden: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return the weights [gates * hidden, 2] of the columns `blank` and `hold`."""
+    return torch.tensor([cell.blank, cell.hold], dtype=dtype, device=device).t().repeat_interleave(hidden, 0)
 
 
 def step_lstm(x: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, State]:

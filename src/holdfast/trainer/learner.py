@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,7 @@ from holdfast.ppo import (
 )
 from holdfast.recurrence import State
 from holdfast.spec import keys
+from holdfast.trainer.adam import Adam
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Learner:
         # Both policy families use the same order of parameters, so that sums over weights round alike.
         named = sorted(policy.named_parameters(), key=lambda item: shared_name(item[0]))
         self.params = {name: parameter for name, parameter in named if parameter.requires_grad}
-        self.optimizer = torch.optim.Adam(self.params.values(), lr=settings.lr, eps=settings.adam_eps, fused=True)
+        self.optimizer = Adam(self.params.values(), settings.lr, settings.adam_eps)
         keeps_first = settings.l2_init > 0 or settings.weight_clip > 0
         self.l2_scales = {name: l2 for name, (_, l2) in policy.weight_scales().items()}
         self._begin_from({n: p.detach().clone() for n, p in self.params.items()} if keeps_first else {})
@@ -116,8 +117,8 @@ class Learner:
                 self._compute_advantages(experience, ratio)
             if epoch and s.start_states == "refreshed":
                 self._refresh_start_states(experience)
-            for ids, weights in self._minibatches(experience.advantages, progress):
-                batch = experience.segments(ids)
+            drawn, all_weights = self._draw_segments(experience.advantages, progress)
+            for ids, weights, batch in zip(drawn, all_weights, experience.minibatches(drawn), strict=True):
                 start = self._start_state(experience, ids, batch.start_state)
                 scored = self.policy.score(batch.inputs, start, batch.actions)
                 losses = ppo_losses(
@@ -174,16 +175,18 @@ class Learner:
             )
         experience.advantages, experience.returns = targets
 
-    def _minibatches(self, advantages: Tensor, progress: float) -> Iterator[tuple[Tensor, Tensor | None]]:
+    def _draw_segments(self, advantages: Tensor, progress: float) -> tuple[Sequence[Tensor], Sequence[Tensor | None]]:
+        """Return the segment ids [M] and the importance weights [M] (None: all equal) of each minibatch of an epoch."""
         s, per_minibatch = self.settings, self.plan.segments_per_minibatch
         if s.prioritized.alpha == 0:
             num_segments = self.plan.minibatches * per_minibatch
-            for ids in segment_minibatches(num_segments, per_minibatch, self.generator):
-                yield ids, None
-            return
+            drawn = list(segment_minibatches(num_segments, per_minibatch, self.generator))
+            return drawn, [None] * len(drawn)
         beta = s.prioritized.beta + (1.0 - s.prioritized.beta) * progress
         priorities = segment_priorities(advantages, self.plan.horizon)
-        yield from prioritized_minibatches(priorities, per_minibatch, s.prioritized.alpha, beta, self.generator)
+        pairs = prioritized_minibatches(priorities, per_minibatch, s.prioritized.alpha, beta, self.generator)
+        drawn, weights = zip(*pairs, strict=True)
+        return drawn, weights
 
     def _start_state(self, experience: Experience, ids: Tensor, stored: State) -> State:
         """Return the state to replay each segment from: zeros, the stored state, or the state after burn-in."""
