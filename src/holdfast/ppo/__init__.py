@@ -1,4 +1,4 @@
-"""Experience, advantages and losses: functions of tensors, independent of worlds and policies."""
+"""PPO on tensors, independent of worlds and policies: experience buffer, advantages, losses and minibatches."""
 
 from holdfast.ppo.advantages import gae, vtrace
 from holdfast.ppo.experience import Experience

@@ -42,7 +42,7 @@ def ppo_losses(
 
     weights [M]: importance weights of the segments; they scale losses and entropy, not the KL and clip metrics.
     """
-    # Masked before exp and square: through a later mask, inf or NaN of an invalid step would reach the gradient.
+    # Mask before exp and square: with a later mask, inf or NaN from an invalid step would still reach the gradient.
     log_ratio = (new_log_prob - old_log_prob).where(valid, 0.0)
     ratio = log_ratio.exp()
     clipped = ratio.clamp(1.0 - clip, 1.0 + clip)
@@ -53,7 +53,7 @@ def ppo_losses(
         near_old = old_values + (new_values - old_values).clamp(-value_clip, value_clip)
         value_losses = value_losses.maximum((near_old - returns).where(valid, 0.0).square())
 
-    share = valid.to(ratio.dtype) / valid.sum().clamp(min=1)  # of each step in a mean over valid steps
+    share = valid.to(ratio.dtype) / valid.sum().clamp(min=1)  # weight of each step in a mean over valid steps
     weighted = share if weights is None else share * weights
     # One matrix product instead of a mask, a sum and a division per mean.
     means = torch.stack([gains, value_losses, entropy]).where(valid, 0.0).flatten(1) @ weighted.flatten()
@@ -69,7 +69,7 @@ def normalize_advantages(advantages: Tensor, valid: Tensor, eps: float = 1e-8) -
     """Scale advantages to zero mean and unit variance over valid steps; 0 where not valid."""
     num_valid = valid.sum().clamp(min=1)
     centred = advantages.where(valid, 0.0)
-    # Twice: the rounding error of the mean is as large as eps, and would turn equal advantages into noise.
+    # Centre twice, because the rounding error of the mean is as large as eps and would turn equal advantages into noise.
     for _ in range(2):
         centred = (centred - centred.sum() / num_valid).where(valid, 0.0)
     return centred / ((centred.square().sum() / num_valid).sqrt() + eps)
@@ -77,7 +77,7 @@ def normalize_advantages(advantages: Tensor, valid: Tensor, eps: float = 1e-8) -
 
 @torch.no_grad()
 def explained_variance(values: Tensor, returns: Tensor, valid: Tensor) -> Tensor:
-    """Return 1 - Var(returns - values) / Var(returns); below 0 is worse than a constant; 0 if returns do not vary."""
+    """Return 1 - Var(returns - values) / Var(returns): negative if worse than a constant, 0 if returns do not vary."""
     total = _variance(returns, valid)
     left = _variance(returns - values, valid)
     return (1.0 - left / total).where(total > 0, 0.0)

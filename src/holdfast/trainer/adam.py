@@ -1,4 +1,4 @@
-"""Adam with less Python per step."""
+"""Adam with less Python overhead per step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 class Adam(torch.optim.Adam):
     """torch.optim.Adam with one parameter group and fused=True. Results and state are the same, bit for bit.
 
-    For a small policy, torch's own `step` spends more time on checks of its options than on the weights.
+    For a small policy, torch's own `step` spends more time on checking options than on updating weights.
     """
 
     def __init__(self, params: Any, lr: float, eps: float):
