@@ -42,7 +42,7 @@ def test_a_policy_too_quiet_to_be_heard_is_not_called_sound():
 
         return StepFunction(step, lambda B: (torch.zeros(1, B, 3),), obs_shape=(3,))
 
-    with pytest.raises(UnusableError, match=r"an observation moves no output by more than .* Set `module`"):
+    with pytest.raises(UnusableError, match=r"observations change no output by more than .* Set `module`"):
         audit(whisper(1e-6))
     assert "That is still little" in audit(whisper(1e-3)).note
     assert audit(whisper(1.0)).note == ""

@@ -131,7 +131,7 @@ def test_what_belongs_to_the_verdict_is_on_the_page_too(tmp_path, capsys):
     file.write_text(STEPS_ONLY)
     run(f"{file}:subject", "--html", str(page))
     out = capsys.readouterr().out
-    for said in ("There is no sequence()", "Note: an observation moves logits by"):
+    for said in ("There is no sequence()", "Note: observations change logits by"):
         assert said in out
         assert said in page.read_text()
 

@@ -113,7 +113,7 @@ def test_a_policy_that_cannot_be_audited_is_trained_only_if_told(tmp_path: Path,
     code.write_text(WHISPERS)
     monkeypatch.syspath_prepend(tmp_path)
     words = [*SMALL, f"py_agent={code}:Whispers", f"runs_dir={tmp_path}", "run=own"]
-    with pytest.raises(SettingsError, match=r"Whispers cannot be audited: an observation moves no.*\n.*audit=off"):
+    with pytest.raises(SettingsError, match=r"Whispers cannot be audited: observations change no.*\n.*audit=off"):
         train(load_settings(words))
     assert train(load_settings([*words, "audit=warn"])).run.exists()
     assert "Whispers cannot be audited" in caplog.text

@@ -144,7 +144,7 @@ class Context(Probe):
 
     @cached_property
     def actions_feed_back(self) -> bool:
-        """Whether sampled actions enter the state: outputs differ only after a different action was sampled."""
+        """Whether sampled actions enter the state, so that two runs on the same inputs differ once their actions differ."""
         script = self.script()
         one, two = (self.run(STEP, script, draw=draw).outputs for draw in (1, 2))
         if ACTIONS not in one:

@@ -166,7 +166,7 @@ class Probe:
         trace = self.run(STEP, self.script(initial=True))
         for kind in {x.dtype for x in (*trace.outputs.values(), *trace.final)} & {torch.float16, torch.bfloat16}:
             raise UnusableError(
-                f"the policy computes in {str(kind)[6:]}, with rounding errors as large as bugs: audit it in float32."
+                f"the policy computes in {str(kind)[6:]}, where rounding changes outputs as much as bugs do: audit it in float32."
             )
 
     def run(

@@ -113,9 +113,11 @@ def raise_sensitivity(probe: Probe) -> str:
         raise UnusableError("outputs do not depend on observations, so nothing can be measured.")
     if 0 < largest <= SAME:
         more = " Set `module`, so that larger weights can be tried." if module is None else ""
-        raise UnusableError(f"an observation moves no output by more than {largest:.1e}: leaks would not show.{more}")
+        raise UnusableError(
+            f"observations change no output by more than {largest:.1e}, so leaks would not be seen.{more}"
+        )
     if module is None:
-        note = f"an observation moves {name} by only {before[name]:.1e}"
+        note = f"observations change {name} by only {before[name]:.1e}"
     else:
         note = (
             "weight matrices were scaled up for the audit (this is no fault of the policy). With the policy's own weights "
@@ -135,7 +137,7 @@ def outputs_ever_change(probe: Probe) -> bool:
 
 
 def _scale_weights(probe: Probe, module: nn.Module) -> dict[str, float]:
-    """Try increasing gains until outputs are sensitive enough; return their sensitivities, without those that are 0."""
+    """Scale the weights by larger and larger gains until the outputs are sensitive enough. Return the nonzero sensitivities."""
     after: dict[str, float] = {}
     for gain in GAINS:
         redraw_weights(module, gain, probe.seed)

@@ -93,7 +93,7 @@ class Subject:
 
     def act(self, obs: Tensor, terminated: Tensor, truncated: Tensor, slots: Tensor) -> Outputs:
         """Run one step of these slots [B], reading and updating the policy's own memory."""
-        raise NotOfferedError("no act() provided: the caller keeps the state, not the policy")
+        raise NotOfferedError("no act() provided: this policy stores no state, its caller does")
 
     def value_from_memory(self, obs: Tensor, terminated: Tensor, truncated: Tensor, slots: Tensor) -> Outputs:
         """Return the bootstrap value as {"value": [B]}, computed from the policy's own memory without changing it."""
@@ -108,7 +108,7 @@ class Subject:
         raise NotOfferedError("no get_memory() provided")
 
     def set_memory(self, memory: State) -> None:
-        """Replace the memory by a copy of this one. The number of slots may change from call to call."""
+        """Replace the policy's memory with a copy of `memory`, which may have another number of slots."""
         raise NotOfferedError("no set_memory() provided")
 
     def reset_memory(self) -> None:

@@ -77,7 +77,7 @@ def flatten(tree: Mapping[Any, Any], file: str, prefix: str = "") -> Iterator[Gi
 
 
 def given_twice(given: Sequence[Given]) -> list[Problem]:
-    """Return a problem for each key with two values, and for a key and its subkey (env.kwargs, env.kwargs.seed)."""
+    """Return a problem for each key given twice, or together with one of its subkeys (env.kwargs and env.kwargs.seed)."""
     problems = []
     for i, second in enumerate(given):
         for first in given[:i]:

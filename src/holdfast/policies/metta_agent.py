@@ -1,4 +1,4 @@
-"""MettaAgent: a plain or component policy, with the data that is saved with its weights."""
+"""MettaAgent: a policy (plain or component), and the metadata that is saved along with its weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapters for policies like PufferLib's LSTMWrapper, and for MettaGrid's (needs `pip install mettagrid[train]`)."""
+"""Adapters for policies like PufferLib's LSTMWrapper, and for MettaGrid's own (`pip install mettagrid[train]`)."""
 
 from __future__ import annotations
 

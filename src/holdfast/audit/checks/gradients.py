@@ -119,7 +119,7 @@ def sequence_gradients_equal_steps(ctx: Context, tally: Tally) -> None:
 
 
 def _compare_gradients(ctx: Context, tally: Tally, make_script: Callable[[], Script], limit: float) -> None:
-    """Compare gradients; if they differ, try two more scripts, because rounding at the kink of a ReLU is no bug."""
+    """Compare gradients. If they differ, repeat with two other inputs: one difference may be rounding at a ReLU's kink."""
     script = make_script()
     apart = _gradient_differences(ctx, script)
     for _ in range(2):
@@ -144,7 +144,9 @@ def _gradient_differences(ctx: Context, script: Script) -> dict[str, float]:
         raise NotOfferedError("no `module` is set, and observations are not real numbers, so nothing has a gradient")
     stepped = ctx.run(STEP, script)
     if stepped.actions is not None and stepped.actions.requires_grad:
-        raise NotOfferedError("actions that step samples have a gradient, but sequence scores them without one")
+        raise NotOfferedError(
+            "step() samples actions that have a gradient, but sequence() scores these actions without one"
+        )
     whole = ctx.run(SEQUENCE, script, stepped.actions)
     shared = {name: y for name, y in whole.outputs.items() if y.requires_grad and name in stepped.outputs}
     names = _policy_loss_outputs({name: y for name, y in shared.items() if stepped.outputs[name].requires_grad})

@@ -127,7 +127,7 @@ def _largest_change(
 
 
 def _effect_on_later_steps(ctx: Context, form: str, first: bool) -> float:
-    """Return how far observations of step 0 move the policy at later steps. first: they start an episode."""
+    """Return how much other observations at step 0 change later outputs. first: whether step 0 starts an episode."""
     size = 0.0
     for turn in range(TRIES):
         script = ctx.script(T=5, B=MANY, resets={b: [0] for b in range(MANY)} if first else {})

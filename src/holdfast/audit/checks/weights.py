@@ -87,7 +87,7 @@ def _difference(ctx: Context, a: Trace, b: Trace) -> float:
 
 @CHECKS(look_at="rebuild")
 def weights_load_with_other_slots(ctx: Context, tally: Tally) -> None:
-    """Weights saved after acting with some slots load into a policy with more slots, which then acts the same.
+    """Weights saved after acting with N slots can be loaded into a policy with more slots, which then acts the same way.
 
     Cost: A checkpoint loads only with the number of environments it was trained with.
     Fix: Keep memory out of buffers and parameters, or register it with persistent=False.
