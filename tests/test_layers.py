@@ -16,7 +16,7 @@ LAYERS = [
     {"envs", "policies", "ppo"},
     {"rollout", "checkpoint", "audit"},
     {"trainer", "evaluate"},
-    {"cli"},
+    {"cli", "pytest_plugin"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 FILES = sorted(ROOT.rglob("*.py"))

@@ -193,6 +193,7 @@ def test_the_checks_are_listed(capsys):
         ),
         (["py_agent=fast", "--quick", "--only", "reset_inside_sequence"], "--quick and --only: use one of them"),
         (["py_agent=fast", "--all", "--json"], "--all and --json: use one of them"),
+        (["py_agent=fast", "--github", "--json"], "--github and --json: use one of them"),
         (["py_agent=fast", "--py-agent", "a.py:B"], "--py-agent is only for auditing a run"),
     ],
 )

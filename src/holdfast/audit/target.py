@@ -14,7 +14,7 @@ from torch import nn
 
 from holdfast.audit.adapters.contract import ContractPolicy
 from holdfast.audit.sample_observations import observation_sampler
-from holdfast.audit.subject import Subject, UnusableError
+from holdfast.audit.subject import Subject, UnusableError, source_location
 from holdfast.config import load_settings
 from holdfast.config.nearest import did_you_mean
 from holdfast.config.settings import Settings
@@ -37,6 +37,17 @@ def find_subject(target: str, words: Sequence[str], seed: int) -> Subject | None
     if not name:
         raise SettingsError(f"{file}: say what to audit in it: {file}:NAME.")
     return _from_file(target, file, name, words, seed)
+
+
+def policies_in(file: str) -> dict[str, int]:
+    """Return the names of all policies in a file, with their lines. Functions count if their name starts with "subject"."""
+    module = load_file(file, file)
+    found = {name: getattr(module, name) for name in _usable(module) if not name.startswith("_")}
+    return {
+        name: int(source_location(value).rpartition(":")[2] or 1)
+        for name, value in found.items()
+        if not isinstance(value, FunctionType) or name.startswith("subject")
+    }
 
 
 def subject_from_settings(settings: Settings) -> ContractPolicy:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import holdfast
-from holdfast.cli.failures import FAILED, error_as_json, reporting_failures
+from holdfast.cli.failures import FAILED, Output, error_for, reporting_failures
 from holdfast.cli.supervise import supervised
 from holdfast.errors import HoldfastError, SettingsError
 
@@ -39,7 +39,9 @@ RunsDir = Annotated[Path, typer.Option(help="Folder that contains the run folder
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point of `holdfast` and of tools/train.py."""
     if argv is None and sys.argv[1:2] == ["audit"] and hasattr(os, "fork"):
-        supervised(lambda: app(prog_name="holdfast"), as_json="--json" in sys.argv)
+        named = {"--json": Output.JSON, "--github": Output.GITHUB}
+        output = next((named[word] for word in sys.argv if word in named), Output.TEXT)
+        supervised(lambda: app(prog_name="holdfast"), output)
     app(args=None if argv is None else list(argv), prog_name="holdfast")
 
 
@@ -223,6 +225,9 @@ def audit(
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 2, help="Seed for weights and observations.")] = 0,
     time_limit: Annotated[float, typer.Option(min=1, help="Give up after this many seconds.")] = 300,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    github: Annotated[
+        bool, typer.Option("--github", help="Also print failures as annotations for GitHub Actions.")
+    ] = False,
     html: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Also write an HTML page, with dependency maps.")
     ] = None,
@@ -254,7 +259,10 @@ def audit(
             raise SettingsError("--quick and --only: use one of them; both select checks.")
         if explain_all and as_json:
             raise SettingsError("--all and --json: use one of them; JSON already explains every failure.")
+        if github and as_json:
+            raise SettingsError("--github and --json: use one of them; annotations would not be valid JSON.")
         _check_output("--html", html)
+        output = Output.JSON if as_json else Output.GITHUB if github else Output.TEXT
         from holdfast.cli.audit_command import audit_target
 
         try:
@@ -268,11 +276,10 @@ def audit(
                 time_limit=time_limit,
                 runs_dir=runs_dir,
                 py_agent=py_agent,
-                as_json=as_json,
+                output=output,
             )
         except HoldfastError as error:
-            if as_json:
-                typer.echo(error_as_json(str(error)))
+            typer.echo(error_for(output, str(error)), nl=False)
             raise
         if html is not None:
             from holdfast.audit.page import report_page
@@ -286,6 +293,10 @@ def audit(
             typer.echo(report_text(report, explain_all))
             if html is not None:
                 typer.echo(f"The page is in {html}.")
+        if github:
+            from holdfast.cli.audit_text import report_annotations
+
+            typer.echo(report_annotations(report, explain_all), nl=False)
         if not report.sound:
             raise typer.Exit(FAILED)
         if only and report.counts()["not run"]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.cli.failures import BAD_SETTINGS, error_as_json
+from holdfast.cli.failures import BAD_SETTINGS, Output, error_for
 from holdfast.cli.supervise import leave
 from holdfast.config.sections import agent_names
 from holdfast.errors import SettingsError, place_in
@@ -42,13 +42,13 @@ def audit_target(
     time_limit: float,
     runs_dir: Path,
     py_agent: str | None,
-    as_json: bool,
+    output: Output,
 ) -> Report:
     """Audit the policy that TARGET names on the command line."""
     progress = Progress()
-    show = sys.stderr.isatty() and not as_json
+    show = sys.stderr.isatty() and output == Output.TEXT
     # The policy's output must not be mixed into the report.
-    with time_limited(time_limit, progress, CLEAR_LINE if show else "", as_json), stdout_to_stderr():
+    with time_limited(time_limit, progress, CLEAR_LINE if show else "", output), stdout_to_stderr():
         from holdfast.audit import audit
         from holdfast.audit.audit import select_checks, validate_declared
         from holdfast.audit.target import find_subject, naming_subject
@@ -93,7 +93,7 @@ def stdout_to_stderr() -> Iterator[None]:
 
 
 @contextmanager
-def time_limited(seconds: float, progress: Progress, clear: str, as_json: bool) -> Iterator[None]:
+def time_limited(seconds: float, progress: Progress, clear: str, output: Output) -> Iterator[None]:
     """Exit the process if the block takes longer than `seconds`, because custom code may hang and ignore interrupts.
 
     clear: escape sequence that removes the progress line.
@@ -104,8 +104,7 @@ def time_limited(seconds: float, progress: Progress, clear: str, as_json: bool) 
         stack = [*traceback.walk_stack(sys._current_frames()[watched])]
         message = f"timed out after {seconds:g} s in {progress.doing}{place_in(reversed(stack))}."
         print(f"{clear}{message} Raise --time-limit to wait longer.", file=sys.stderr)
-        if as_json:
-            os.write(report_to, error_as_json(message).encode() + b"\n")
+        os.write(report_to, error_for(output, message).encode())
         leave(BAD_SETTINGS)
 
     timer = threading.Timer(seconds, give_up)

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.audit.known_bugs import describe_bugs
+from holdfast.cli.github import annotation
 from holdfast.cli.tables import render, text_table, wrapped
 
 if TYPE_CHECKING:
@@ -23,9 +24,8 @@ def report_text(report: Report, explain_all: bool = False) -> str:
     table = text_table("check", "verdict", "evidence")
     for finding in report.findings:
         table.add_row(finding.check.name, Text(finding.verdict, COLOURS[finding.verdict]), finding.evidence)
-    failures = report.failures
-    explained = failures if explain_all else failures[:NUM_EXPLAINED]
-    more = len(failures) - len(explained)
+    explained = _explained(report, explain_all)
+    more = len(report.failures) - len(explained)
     parts = [
         render(table),
         *(_advice(finding) for finding in explained),
@@ -34,6 +34,19 @@ def report_text(report: Report, explain_all: bool = False) -> str:
         wrapped(_closing(report)),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def report_annotations(report: Report, explain_all: bool = False) -> str:
+    """Format the failures that `report_text` explains as annotations for GitHub, one per line."""
+    lines = [
+        annotation(f"{report.name}: {f.evidence}.\n{f.check.fix}", f"holdfast audit: {f.check.name}", f.where)
+        for f in _explained(report, explain_all)
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _explained(report: Report, explain_all: bool) -> list[Finding]:
+    return report.failures if explain_all else report.failures[:NUM_EXPLAINED]
 
 
 def _advice(finding: Finding) -> str:

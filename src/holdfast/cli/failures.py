@@ -8,17 +8,29 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 
 import typer
 
+from holdfast.cli.github import annotation
 from holdfast.errors import HoldfastError, SettingsError
 
 BAD_SETTINGS, FAILED, INTERRUPTED, PIPE_CLOSED = 2, 1, 130, 141
 
 
-def error_as_json(message: str) -> str:
-    """Return the JSON that --json prints instead of a report if the audit fails to run."""
-    return json.dumps({"error": message}, indent=2)
+class Output(StrEnum):
+    """What `holdfast audit` prints to stdout: text, --json or --github."""
+
+    TEXT = "text"
+    JSON = "json"
+    GITHUB = "github"
+
+
+def error_for(output: Output, message: str) -> str:
+    """Return what is printed to stdout instead of a report if the audit cannot run; '' for text, which uses stderr."""
+    if output == Output.JSON:
+        return json.dumps({"error": message}, indent=2) + "\n"
+    return annotation(message, "holdfast audit") + "\n" if output == Output.GITHUB else ""
 
 
 class StderrHandler(logging.StreamHandler):

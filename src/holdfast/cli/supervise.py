@@ -10,13 +10,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
-from holdfast.cli.failures import BAD_SETTINGS, error_as_json
+from holdfast.cli.failures import BAD_SETTINGS, Output, error_for
 
 DONE = b"."
 _done_pipes: list[int] = []  # in the child: pipes to write DONE to before a normal exit
 
 
-def supervised(command: Callable[[], None], as_json: bool = False) -> NoReturn:
+def supervised(command: Callable[[], None], output: Output = Output.TEXT) -> NoReturn:
     """Run a command in a child process and exit with its exit code; if custom code ended the child, exit with 2.
 
     A process cannot catch os._exit, a crash in compiled code or threads that never end, but its parent process notices them.
@@ -40,8 +40,7 @@ def supervised(command: Callable[[], None], as_json: bool = False) -> NoReturn:
             f"the policy ended the process ({how}) before the audit finished. Check its code for exits and crashes."
         )
         print(message, file=sys.stderr)
-        if as_json:
-            print(error_as_json(message))
+        print(error_for(output, message), end="")
         code = BAD_SETTINGS
     sys.exit(code)
 
