@@ -10,7 +10,7 @@ import holdfast
 ROOT = Path(holdfast.__file__).parent
 LAYERS = [
     {"errors"},
-    {"spec"},
+    {"spec", "custom_code"},
     {"config"},
     {"recurrence", "runs"},
     {"envs", "policies", "ppo"},

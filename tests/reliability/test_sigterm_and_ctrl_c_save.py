@@ -1,10 +1,17 @@
-"""SIGTERM and Ctrl-C save: a valid checkpoint of the last finished update, exit code 143 or 130; a second signal leaves at once."""
+"""SIGTERM, Ctrl-C and a lost terminal save: a valid checkpoint of the last finished update, exit code 143, 130 or 129.
+
+A second signal leaves at once.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
 import signal
 import subprocess
+import sys
+import termios
 import time
 from pathlib import Path
 
@@ -13,7 +20,8 @@ import pytest
 
 from holdfast.checkpoint import list_checkpoints, load_checkpoint
 from holdfast.runs import read_metrics
-from support.runs import CARTPOLE, comes_true, digest, gone, run, running, wait_for_updates, workers_of
+from holdfast.trainer.signals import Stopped, StopSignals
+from support.runs import CARTPOLE, comes_true, digest, gone, last_of_each, run, running, wait_for_updates, workers_of
 
 LONG = [
     *CARTPOLE,
@@ -56,6 +64,48 @@ def test_the_last_finished_update_is_saved(number: signal.Signals, code: int, wo
     assert sorted(p.name for p in demo.iterdir()) == ["checkpoints", "config.yaml", "metrics.jsonl"]
     here = [*(w for w in LONG if not w.startswith("run=")), shorter(updates + 2)]
     assert digest(run(here, demo.parent, "demo")) == digest(run(here, tmp_path, "untouched"))
+
+
+@pytest.mark.slow
+def test_a_lost_terminal_saves(tmp_path: Path):
+    """Closing a terminal sends SIGHUP to the processes in it, workers too, and makes their output fail."""
+    ours, theirs = pty.openpty()
+
+    def take_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    words = [*LONG, "progress=lines", "trainer.num_workers=1"]
+    command = [sys.executable, "-m", "holdfast", "train", *last_of_each(words)]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs, text=True, preexec_fn=take_terminal
+    )
+    try:
+        os.close(theirs)
+        wait_for_updates(process, tmp_path / "runs" / "demo", 3)
+        os.close(ours)
+        assert process.wait(60) == 129
+    finally:
+        process.kill()
+    demo = tmp_path / "runs" / "demo"
+    [path] = list_checkpoints(demo / "checkpoints")
+    assert load_checkpoint(path).facts["update"] == len(read_metrics(demo)) >= 3
+    assert sorted(p.name for p in demo.iterdir()) == ["checkpoints", "config.yaml", "metrics.jsonl"]
+
+
+def test_nohup_stays_in_force():
+    """Who starts a run with SIGHUP ignored does not want it to stop when the terminal is closed."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopSignals().listening():
+            signal.raise_signal(signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        with pytest.raises(Stopped) as stopped, StopSignals().listening():
+            signal.raise_signal(signal.SIGHUP)
+        assert stopped.value.code == 129
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from holdfast.config.sections import EnvSection
+from holdfast.custom_code import process_restored
 from holdfast.envs import make_world
 from holdfast.policies.actions import Sampling, distribution_for, only_legal
 from holdfast.spec import WorldSpec, keys
@@ -22,6 +23,7 @@ def observation_sampler(settings: EnvSection) -> Callable[[int, torch.Generator]
     return lambda N, generator: pick_distinct(random_walk(settings, generator), N, generator)
 
 
+@process_restored()
 def random_walk(settings: EnvSection, generator: torch.Generator) -> np.ndarray:
     """Return every observation of a short random walk, [steps x slots, ...]."""
     few = settings.model_copy(update={"num_envs": min(settings.num_envs, MAX_ENVS)})

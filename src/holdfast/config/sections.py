@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchem
 from pydantic_core import CoreSchema, core_schema
 
 from holdfast.config.registry import AGENTS, CELLS, POLICIES, WORLDS
+from holdfast.custom_code import process_restored
 from holdfast.spec import WorldSpec
 
 Count = Annotated[int, Field(ge=1)]
@@ -58,6 +59,7 @@ class EnvSection(Section):
     name: str
     num_envs: Count = setting(64, "number of environments; slots = num_envs x agents per environment", le=65536)
 
+    @process_restored()
     def describe(self) -> WorldSpec:
         """Return the observation and action specs; raise SettingsError if the world does not exist or is unsupported."""
         with self.build(range(1)) as world:

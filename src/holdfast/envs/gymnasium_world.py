@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 import gymnasium
 
+from holdfast.envs.closing import close_each
 from holdfast.envs.failures import BadValue, describe_error
 from holdfast.envs.spaces import MaskReader, action_writer, obs_reader
 from holdfast.envs.world import Buffers, World
@@ -20,6 +22,7 @@ class GymWorld(World):
 
     def __init__(self, settings: GymEnv, env_ids: range, buffers: Buffers | None = None):
         self._envs: list[gymnasium.Env] = []
+        self._close = partial(close_each, settings.name, env_ids.start, self._envs)
         try:
             for _ in env_ids:
                 self._envs.append(make_env(settings))
@@ -72,8 +75,7 @@ class GymWorld(World):
             raise self._failure(index, "reset", error) from error
 
     def close_extras(self, **kwargs: Any) -> None:
-        for env in self._envs:
-            env.close()
+        self._close()
 
 
 def make_env(settings: GymEnv) -> gymnasium.Env:

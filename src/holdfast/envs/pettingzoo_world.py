@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
+from holdfast.envs.closing import close_each
 from holdfast.envs.failures import BadMask, BadValue, describe_error
 from holdfast.envs.spaces import MaskReader, action_writer, obs_reader
 from holdfast.envs.world import Buffers, World
@@ -25,6 +27,7 @@ class PettingZooWorld(World):
 
     def __init__(self, settings: PettingZooEnv, env_ids: range, buffers: Buffers | None = None):
         self._envs: list[Any] = []
+        self._close = partial(close_each, settings.name, env_ids.start, self._envs)
         try:
             for _ in env_ids:
                 self._envs.append(make_env(settings))
@@ -117,8 +120,7 @@ class PettingZooWorld(World):
             raise BadMask(f"for {agent!r} (slot {number}) {error}") from error
 
     def close_extras(self, **kwargs: Any) -> None:
-        for env in self._envs:
-            env.close()
+        self._close()
 
 
 def make_env(settings: PettingZooEnv) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.config.sections import EnvSection
+from holdfast.custom_code import process_restored
 from holdfast.envs.make import make_world
 from holdfast.envs.world import ReplayPoint, World
 from holdfast.errors import HoldfastError
@@ -13,6 +14,7 @@ from holdfast.spec import ActionSpec, BoxActions, DiscreteActions
 STEPS = 20
 
 
+@process_restored()
 def why_not_replayable(settings: EnvSection, in_a_worker: bool, worker_timeout: float) -> str | None:
     """Return one line that says why episodes cannot be replayed, or None if they can be.
 

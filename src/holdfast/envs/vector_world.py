@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from holdfast.envs.closing import close_each
 from holdfast.envs.failures import BadValue, environment_error, numbered
 from holdfast.envs.gymnasium_world import cannot_make
 from holdfast.envs.spaces import action_writer, obs_reader
@@ -33,7 +34,7 @@ def make_vector_world(settings: GymVectorEnv, env_ids: range) -> VectorWorld:
     try:
         return VectorWorld(envs, settings.name, env_ids, settings.hide)
     except BaseException:
-        envs.close()
+        close_each(settings.name, env_ids.start, [envs])
         raise
 
 
@@ -118,7 +119,7 @@ class VectorWorld(World):
         return environment_error(self.world_spec.name, where, doing, self.steps, error)
 
     def close_extras(self, **kwargs: Any) -> None:
-        self._envs.close()
+        close_each(self.world_spec.name, self.env_ids.start, [self._envs])
 
 
 def _final_obs(info: dict[str, Any], row: int) -> Any:

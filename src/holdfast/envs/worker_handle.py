@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.config.sections import EnvSection
+from holdfast.envs.closing import report_failed_close
 from holdfast.envs.failures import describe_error, numbered
 from holdfast.envs.worker_process import ALIVE, DONE, ERRORS, SIGNALS, serve
 from holdfast.envs.world import ReplayPoint
@@ -49,6 +50,7 @@ class Worker:
         self.returning = 0  # DONE answers still expected after a restart: 2, then 1 once built, 0 once replayed
         self.restarted = 0.0  # time of the last restart, on the world's clock
         self.process: Any = None  # multiprocessing does not export the class
+        self.world = settings.name
         self._what_to_serve = (settings, env_ids, spec, memory, len(all_ids) * spec.agents_per_env, self.slots)
 
     def start(self, point: ReplayPoint | None = None) -> None:
@@ -169,5 +171,7 @@ def stop_workers(workers: list[Worker], seconds: float = CLOSING_SECONDS) -> Non
             worker.process.join(max(0.0, deadline - time.monotonic()))
     finally:  # even after a second Ctrl-C
         for worker in running:
+            if seconds == CLOSING_SECONDS and worker.process.is_alive():
+                report_failed_close(worker.world, f"{worker} has not ended after {seconds:g} s and was killed")
             worker.kill()
         workers.clear()

@@ -31,7 +31,7 @@ STEP, REPLAY = b"s", b"p"
 DONE, FAILED, ALIVE = b"d", b"f", b"a"  # ALIVE is sent while episodes are replayed, which may take hours
 ALIVE_SECONDS = 1.0
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)  # sent to all processes of the group; only the parent reacts
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # sent to all processes of the group; only the parent reacts
 ERRORS = {kind.__name__: kind for kind in (HoldfastError, SettingsError, NonFiniteError, ReplayError)}
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from holdfast.custom_code import umask_restored
 from holdfast.envs import ReplayError, ReplayPoint, World
 from holdfast.errors import HoldfastError
 from holdfast.policies import Policy
@@ -40,6 +41,7 @@ class Collector:
         self.log = ActionLog(world.world_spec, len(world.env_ids))
         self._slots = torch.arange(world.num_slots, device=experience.device)
 
+    @umask_restored()
     def start(self, seed: int) -> None:
         """Reset every environment and clear all memory."""
         point = ReplayPoint.at_episode_start(seed, self.world.world_spec, np.zeros(len(self.world.env_ids), np.int64))
@@ -48,6 +50,7 @@ class Collector:
         self.policy.reset_memory()
         self.experience.write_inputs(0, first_inputs(obs, info))
 
+    @umask_restored()
     def resume(self, point: ReplayPoint, inputs: Mapping[str, Tensor]) -> None:
         """Replay every environment to `point`; raise ReplayError if the result differs from the saved inputs [S, ...].
 
@@ -72,6 +75,7 @@ class Collector:
         """Return the point to which a resumed run replays every environment; None if the world cannot be replayed."""
         return self.log.replay_point(self.world.seed, self.world.steps) if self.world.replays else None
 
+    @umask_restored()
     @torch.no_grad()
     def collect(self) -> Rollout:
         """Fill the experience with one rollout, continuing all running episodes."""

@@ -46,10 +46,10 @@ class RunFolder:
         self._unwritten: list[bytes] = []
 
     @classmethod
-    def create(cls, settings: Settings) -> RunFolder:
-        """Create runs_dir/run and write config.yaml; without run=NAME, generate a name."""
+    def create(cls, settings: Settings, runs: Path | None = None) -> RunFolder:
+        """Create the run's folder in `runs` (None: runs_dir) and write config.yaml; without run=NAME, generate a name."""
         with _as_settings_error(settings), ExitStack() as on_error:
-            path = _make_folder(settings)
+            path = _make_folder(settings, runs or runs_folder(settings))
             lock = RunLock.take(path)
             on_error.callback(lock.release)
             if has_begun(path):  # another process created it first
@@ -211,8 +211,7 @@ def _as_settings_error(settings: Settings) -> Iterator[None]:
         ) from error
 
 
-def _make_folder(settings: Settings) -> Path:
-    runs = runs_folder(settings)
+def _make_folder(settings: Settings, runs: Path) -> Path:
     (runs / settings.run).mkdir(parents=True, exist_ok=True)
     if settings.run:
         return runs / settings.run

@@ -13,12 +13,14 @@ import psutil
 
 from holdfast.config.batches import BatchPlan, plan_batches
 from holdfast.config.settings import Settings
+from holdfast.custom_code import process_restored
 from holdfast.envs import World, make_world
 from holdfast.errors import HoldfastError
 from holdfast.policies import Policy
 from holdfast.ppo import Experience
 from holdfast.rollout import Collector, Rollout, check_experience_spec
 from holdfast.runs import Resumable, RunFolder, read_metrics
+from holdfast.runs.folder import runs_folder
 from holdfast.spec import keys
 from holdfast.trainer.diagnostics import describe_update, weight_metrics
 from holdfast.trainer.first_audit import audit_first
@@ -42,8 +44,10 @@ class TrainResult:
     summary: dict[str, Any]
 
 
+@process_restored()
 def train(settings: Settings, resumable: Resumable | None) -> TrainResult:
     """Train a new run or resume one. All checks come before the first worker or file is created."""
+    runs = runs_folder(settings).absolute()  # from here on, the world may change the working directory
     spec = settings.env.describe()
     plan = plan_batches(settings.trainer, settings.env.num_envs * spec.agents_per_env)
     check_sinks(settings)
@@ -59,9 +63,9 @@ def train(settings: Settings, resumable: Resumable | None) -> TrainResult:
             make_world(
                 settings.env, t.num_workers, worker_timeout=t.worker_timeout, worker_failures=t.worker_failures
             ) as world,
-            RunFolder.reopen(resumable.path, settings, saved, resumable.metrics_bytes)
+            RunFolder.reopen(runs / resumable.path.name, settings, saved, resumable.metrics_bytes)
             if resumable
-            else RunFolder.create(settings) as run,
+            else RunFolder.create(settings, runs) as run,
         ):
             summary = _train(settings, plan, start, world, run, signals)
     except Stopped:

@@ -1,4 +1,4 @@
-"""Stop a run on SIGTERM or Ctrl-C, but never during a write; a second signal ends the process at once."""
+"""Stop a run on SIGTERM, Ctrl-C or a lost terminal (SIGHUP), but never during a write; a second signal ends the process at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Stopped(KeyboardInterrupt):
 
 
 class StopSignals:
-    """Raise Stopped on SIGTERM or SIGINT inside `listening()`: at once, or at the end of a `held()` block."""
+    """Raise Stopped on SIGTERM, SIGINT or SIGHUP inside `listening()`: at once, or at the end of a `held()` block."""
 
     def __init__(self) -> None:
         self._held = 0
@@ -34,8 +34,9 @@ class StopSignals:
             return
         before: dict[int, Any] = {}
         try:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                before[number] = signal.signal(number, self._handle)
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # ignored: by nohup
+                    before[number] = signal.signal(number, self._handle)
             yield
         finally:
             for number, handler in before.items():

@@ -1,0 +1,102 @@
+"""A Gymnasium environment that misbehaves towards its process; `gym:support.rowdy:Rowdy-v0` imports this file.
+
+`env.kwargs.step=change_folder+change_umask` names the functions below that it calls in every step; in the same way `init`, `reset`
+and `close`. Observations and rewards do not depend on them, so the run must come out the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import resource
+import sys
+import threading
+import time
+from typing import Any
+
+import gymnasium
+import numpy as np
+import psutil
+import torch
+from gymnasium import spaces
+
+
+def change_folder() -> None:
+    os.chdir("/")
+
+
+def change_umask() -> None:
+    os.umask(0o777)
+
+
+def change_seeds() -> None:
+    random.seed(5)
+    np.random.seed(5)
+    torch.manual_seed(5)
+
+
+def leave_a_thread() -> None:
+    threading.Thread(target=time.sleep, args=(3600,), name="left over").start()
+
+
+def sleep() -> None:
+    time.sleep(3600)
+
+
+def fail() -> None:
+    raise ValueError("rowdy")
+
+
+def write_a_lot() -> None:
+    print("x" * 100_000)
+    print("x" * 100_000, file=sys.stderr)
+
+
+def exit_at_once() -> None:
+    os._exit(3)
+
+
+def exit_politely() -> None:
+    sys.exit(0)
+
+
+def use_up_memory() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms + 2**26, resource.RLIM_INFINITY))
+    hoard = []
+    while True:
+        hoard.append(bytearray(2**10))
+
+
+def crash() -> None:
+    ctypes.string_at(0)
+
+
+class Rowdy(gymnasium.Env):
+    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, **deeds: str) -> None:
+        self.deeds, self.t = deeds, 0
+        self._do("init")
+
+    def _do(self, when: str) -> None:
+        for deed in filter(None, self.deeds.get(when, "").split("+")):
+            globals()[deed]()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.t = 0
+        self._do("reset")
+        return self.np_random.random(2).astype(np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        self._do("step")
+        return self.np_random.random(2).astype(np.float32), float(action), False, self.t == 10, {}
+
+    def close(self) -> None:
+        self._do("close")
+
+
+gymnasium.register("Rowdy-v0", entry_point=f"{__name__}:Rowdy")
