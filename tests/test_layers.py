@@ -10,6 +10,7 @@ import holdfast
 ROOT = Path(holdfast.__file__).parent
 LAYERS = [
     {"errors"},
+    {"files"},
     {"spec", "custom_code"},
     {"config"},
     {"recurrence", "runs"},

@@ -1,7 +1,6 @@
 import resource
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +16,7 @@ from holdfast.checkpoint import (
     newest_first,
     save_checkpoint,
 )
+from holdfast.files import Folder
 
 
 def test_everything_comes_back_as_it_was(tmp_path, save, example):
@@ -122,15 +122,15 @@ def test_an_empty_folder_of_the_name_is_in_nobodys_way(tmp_path):
 
 def test_one_that_goes_while_the_folder_is_read_hides_no_other(tmp_path, monkeypatch):
     first, second = (save_checkpoint(tmp_path, name, {}, {}) for name in ("1", "2"))
-    is_dir = Path.is_dir
+    is_folder = Folder.is_folder
 
-    def gone_meanwhile(path):
-        there = is_dir(path)
-        if path == second:
+    def gone_meanwhile(folder, name):
+        there = is_folder(folder, name)
+        if folder.path / name == second:
             shutil.rmtree(second, ignore_errors=True)
         return there
 
-    monkeypatch.setattr(Path, "is_dir", gone_meanwhile)
+    monkeypatch.setattr(Folder, "is_folder", gone_meanwhile)
     assert list_checkpoints(tmp_path) == [first]
 
 

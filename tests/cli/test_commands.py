@@ -186,7 +186,7 @@ def evaluations(monkeypatch):
     calls = []
 
     def evaluate_run(run_dir, episodes, greedy, seed, checkpoint, max_steps, env, py_agent):
-        elsewhere = [option for option in (env and env.corridor, py_agent) if option is not None]
+        elsewhere = [option for option in (env.corridor, py_agent) if option is not None]
         calls.append((run_dir, episodes, greedy, seed, checkpoint, max_steps, *elsewhere))
         return SimpleNamespace(
             episodes=episodes, return_mean=0.5, return_std=0.1, length_mean=7.0, checkpoint="00000050"
@@ -200,7 +200,7 @@ def evaluations(monkeypatch):
 @pytest.mark.usefixtures("runs")
 def test_evaluate_finds_a_run_by_name_or_path(name, evaluations, capsys):
     run("evaluate", name)
-    assert evaluations == [(Path("runs/first"), 20, True, 1_000_000, None, 100_000)]
+    assert evaluations == [(Path("runs/first"), 20, True, 1_000_000, None, 100_000, 3)]
     assert (
         capsys.readouterr().out
         == "20 episodes of checkpoint 00000050 (greedy; --sample samples actions): return 0.5 +- 0.1, length 7\n"
@@ -211,13 +211,14 @@ def test_evaluate_finds_a_run_by_name_or_path(name, evaluations, capsys):
 def test_evaluate_options(evaluations, capsys):
     options = ["--episodes", "5", "--sample", "--seed", "3", "--checkpoint", "00000010", "--max-steps", "9", "--json"]
     run("evaluate", "second", *options)
-    assert evaluations == [(Path("runs/second"), 5, False, 3, "00000010", 9)]
+    assert evaluations == [(Path("runs/second"), 5, False, 3, "00000010", 9, 3)]
     assert json.loads(capsys.readouterr().out)["return_mean"] == 0.5
 
 
 @pytest.mark.usefixtures("runs")
-def test_evaluate_elsewhere_and_with_code(evaluations):
-    run("evaluate", "first", "env=memory", "env.corridor=6", "--py-agent", "mine.py:Mine")
+@pytest.mark.parametrize("words", [["env=memory", "env.corridor=6"], ["env.corridor=6"]])
+def test_evaluate_elsewhere_and_with_code(words, evaluations):
+    run("evaluate", "first", *words, "--py-agent", "mine.py:Mine")
     assert evaluations == [(Path("runs/first"), 20, True, 1_000_000, None, 100_000, 6, "mine.py:Mine")]
 
 
@@ -225,8 +226,7 @@ def test_evaluate_elsewhere_and_with_code(evaluations):
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (["trainer.lr=1"], "trainer.lr=1: to play in another world"),
-        (["env.corridor=6"], "env.corridor=6: to play in another world"),
+        (["trainer.lr=1"], "trainer.lr=1: only the world can be changed here"),
         (["env=memry"], "Did you mean memory?"),
         (["env=memory", "env.corridor=0"], "env.corridor=0"),
     ],

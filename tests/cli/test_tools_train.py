@@ -80,7 +80,7 @@ def test_the_seeds_loop(name, family, commands, tmp_path):
         assert done.code == 0, done.err
     folder = tmp_path / "runs" / "loop"
     left = {path.name for path in folder.iterdir()}
-    assert left == {"config.yaml", "metrics.jsonl", "summary.json", "checkpoints"}
+    assert left == {"config.yaml", "metrics.jsonl", "run-id", "summary.json", "checkpoints"}
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert rows[-1]["agent_steps"] >= steps
     assert max(row["parity_max_abs_logratio"] for row in rows) <= 1e-5

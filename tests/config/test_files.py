@@ -215,7 +215,7 @@ def test_missing_and_unreadable_files(tmp_path, monkeypatch):
         ["run=None"],
         ["settings=cartpole_no_velocity", "seed=7", "policy.core=none"],
         ["env=gym:X", "env.kwargs={a: 'on', b: [1, 2.5, null, '1e3', '~'], c: {d: true}}", "env.hide=[]"],
-        ["env=pettingzoo:mpe2.simple_spread_v3", "runs_dir=a: b # c"],
+        ["env=gymvec:CartPole-v1", "runs_dir=a: b # c"],
         ["trainer.advantage=vtrace", "trainer.vtrace_rho=1e-7", "trainer.schedule.lr.kind=linear"],
     ],
     ids=" ".join,

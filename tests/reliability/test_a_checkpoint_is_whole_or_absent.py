@@ -12,12 +12,13 @@ WRITER = """
 import os, signal, sys
 from pathlib import Path
 import torch
-from holdfast.checkpoint import save_checkpoint, store
+from holdfast.checkpoint import save_checkpoint
+from holdfast.files import Folder
 
 torch.set_num_threads(1)
 tensors = {"policy": {"w": torch.ones(1000)}}
 moments_left = 0
-fsync, write_durably = os.fsync, store.write_durably
+fsync, write = os.fsync, Folder.write
 
 def moment(event="", args=()):
     global moments_left
@@ -31,12 +32,13 @@ def fsync_between_moments(handle):
     fsync(handle)
     moment()
 
-def write_with_a_moment_halfway(path, data):
-    path.write_bytes(data[: len(data) // 2])
+def write_with_a_moment_halfway(folder, name, data):
+    write(folder, name, data[: len(data) // 2])
     moment()
-    write_durably(path, data)
+    folder.remove(name)
+    write(folder, name, data)
 
-os.fsync, store.write_durably = fsync_between_moments, write_with_a_moment_halfway
+os.fsync, Folder.write = fsync_between_moments, write_with_a_moment_halfway
 sys.addaudithook(moment)
 
 for number in range(1, 100):

@@ -67,11 +67,13 @@ def newer_format(path: Path) -> str:
 
 
 def other_architecture(path: Path) -> str:
-    """Whole and valid, but of a wider agent: as if copied from another run."""
+    """Whole and valid, with the run's id, but of a wider agent."""
     words = [*CARTPOLE[:-3], "policy.hidden=9", "policy.encoder=[9]", "policy.heads=[9]"]
     other = run_stopped(words, path.parent.parent.parent, f"wider-{path.name}", after=1)
     shutil.rmtree(path)
     shutil.copytree(list_checkpoints(other / "checkpoints")[-1], path)
+    own = (path.parent.parent / "run-id").read_text().strip()
+    reseal(path, lambda manifest: manifest.update(run=own))
     return str(path)
 
 

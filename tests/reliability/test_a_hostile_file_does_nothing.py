@@ -11,30 +11,17 @@ import shutil
 import sys
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import yaml
 
 from holdfast.cli import main
-from support.checkpoints import reseal
 from support.commands import Commands, Done, holdfast_process
+from support.hostile import COMMANDS, READ, TARGET, Place, check, code_of, make_place, pipe
 
 pytestmark = pytest.mark.slow
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoint-1"
-COMMANDS = {
-    "evaluate": ["evaluate", "victim", "--episodes", "1"],
-    "audit": ["audit", "victim", "--quick"],
-    "train": ["train", "run=victim", "trainer.total_timesteps=1e6", "progress=off"],
-}
-READ = ("evaluate", "audit", "train")
-SECONDS = 2.0
-TARGET = "precious.txt"  # a file of the user's outside the run folder
-PRECIOUS = '{"notes": "of ten years"}\n'
 
 
 class Explosion:
@@ -45,44 +32,6 @@ class Explosion:
 
     def __reduce__(self):
         return os.system, (f"touch {self.marker}",)
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a hostile writer works: a run, its newest checkpoint, and the file that must never appear."""
-
-    run: Path
-    marker: Path
-
-    @property
-    def checkpoint(self) -> Path:
-        return next(iter((self.run / "checkpoints").iterdir()))
-
-    def settings(self, change: Callable[[dict[str, Any]], Any]) -> None:
-        tree = yaml.safe_load((self.run / "config.yaml").read_text())
-        change(tree)
-        (self.run / "config.yaml").write_text(yaml.safe_dump(tree))
-
-    def facts(self, change: Callable[[dict[str, Any]], Any]) -> None:
-        file = self.checkpoint / "facts.json"
-        facts = json.loads(file.read_text())
-        change(facts)
-        file.write_text(json.dumps(facts))
-        self.seal()
-
-    def seal(self, change: Callable[[dict[str, Any]], Any] = lambda manifest: None) -> None:
-        reseal(self.checkpoint, change)
-
-    def tensors(self, name: str, data: bytes) -> None:
-        (self.checkpoint / f"{name}.safetensors").write_bytes(data)
-        self.seal()
-
-    def text(self, name: str, data: str | bytes) -> None:
-        (self.run / name).write_bytes(data if isinstance(data, bytes) else data.encode())
-
-    def link(self, name: str) -> None:
-        (self.run / name).unlink(missing_ok=True)
-        (self.run / name).symlink_to(self.marker.parent / TARGET)
 
 
 def zip_bomb(place: Place) -> None:
@@ -102,14 +51,6 @@ def sparse(name: str, size: int = 2**42) -> Callable[[Place], None]:
     return enlarge
 
 
-def pipe(name: str) -> Callable[[Place], None]:
-    def make(place: Place) -> None:
-        (place.run / name).unlink(missing_ok=True)
-        os.mkfifo(place.run / name)
-
-    return make
-
-
 def metrics(line: Callable[[str], str]) -> Callable[[Place], None]:
     """Another second line."""
 
@@ -119,13 +60,6 @@ def metrics(line: Callable[[str], str]) -> Callable[[Place], None]:
         place.text("metrics.jsonl", "\n".join(lines) + "\n")
 
     return change
-
-
-def code_of(place: Place) -> Path:
-    """Python that makes the marker, beside the run."""
-    file = place.marker.parent / "evil.py"
-    file.write_text(f"from holdfast.policies import BoxPolicy as Evil\nopen({str(place.marker)!r}, 'w')\n")
-    return file
 
 
 def header(value: Any, data: bytes = b"") -> bytes:
@@ -256,21 +190,7 @@ def commands():
 
 @pytest.fixture
 def place(tmp_path):
-    shutil.copytree(GOLDEN, tmp_path / "runs" / "victim")
-    (tmp_path / TARGET).write_text(PRECIOUS)
-    return Place(tmp_path / "runs" / "victim", tmp_path / "marker")
-
-
-def check(done: Done, place: Place) -> None:
-    shown = f"code {done.code} after {done.seconds:.1f} s\n{done.err[-3000:]}"
-    assert done.code in (1, 2), shown
-    assert done.seconds < SECONDS, shown
-    assert 1 <= len(done.lines) <= 4, shown
-    assert "Traceback" not in done.err, shown
-    assert all(line.isprintable() and len(line) < 600 for line in done.lines), shown
-    assert done.seen == [], shown
-    assert not place.marker.exists(), shown
-    assert (place.marker.parent / TARGET).read_text() == PRECIOUS, shown
+    return make_place(tmp_path)
 
 
 def files_of(place: Place) -> list[Path]:

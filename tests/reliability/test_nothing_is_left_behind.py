@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from holdfast.files import Folder
 from holdfast.runs.lock import RunLock
 from support.runs import CARTPOLE, comes_true, gone, run, running, wait_for_updates, workers_of
 
@@ -48,9 +49,15 @@ def test_after_the_end_of_a_trainer_with_workers(ending: str, tmp_path: Path):
     assert comes_true(lambda: shared_files() <= before, 5), "other programs may have some for a moment"
     assert list(temporary.iterdir()) == []
     assert (demo / "lock").exists() == (ending == "SIGKILL")
-    RunLock.take(demo).release()
+    RunLock.take(Folder.open(demo)).release()
     done = len((demo / "metrics.jsonl").read_bytes().splitlines())
     here = [*(w for w in CARTPOLE if "total_timesteps" not in w), f"trainer.total_timesteps={64 * (done + 1)}"]
     run(here, demo.parent, "demo")
-    assert sorted(p.name for p in demo.iterdir()) == ["checkpoints", "config.yaml", "metrics.jsonl", "summary.json"]
+    assert sorted(p.name for p in demo.iterdir()) == [
+        "checkpoints",
+        "config.yaml",
+        "metrics.jsonl",
+        "run-id",
+        "summary.json",
+    ]
     assert all(p.name.isdigit() for p in (demo / "checkpoints").iterdir())

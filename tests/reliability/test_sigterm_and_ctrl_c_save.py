@@ -61,7 +61,7 @@ def test_the_last_finished_update_is_saved(number: signal.Signals, code: int, wo
     assert load_checkpoint(path).facts["update"] == updates >= 3
     assert f"The run is saved up to update {updates}; to resume it: holdfast train run=demo" in errors
     assert "Traceback" not in errors
-    assert sorted(p.name for p in demo.iterdir()) == ["checkpoints", "config.yaml", "metrics.jsonl"]
+    assert sorted(p.name for p in demo.iterdir()) == ["checkpoints", "config.yaml", "metrics.jsonl", "run-id"]
     here = [*(w for w in LONG if not w.startswith("run=")), shorter(updates + 2)]
     assert digest(run(here, demo.parent, "demo")) == digest(run(here, tmp_path, "untouched"))
 
@@ -117,8 +117,12 @@ def test_a_second_signal_leaves_at_once(tmp_path: Path):
         "import sys, time\n"
         "from pathlib import Path\n"
         "if 'train' in sys.argv:\n"
-        "    from holdfast.checkpoint import store\n"
-        "    store.write_durably = lambda path, data: (Path('writing').touch(), time.sleep(3600))\n"
+        "    from holdfast.files import Folder\n"
+        "    write = Folder.write\n"
+        "    def slow(folder, name, data):\n"
+        "        if 'checkpoints' not in folder.path.parts: return write(folder, name, data)\n"
+        "        Path('writing').touch(), time.sleep(3600)\n"
+        "    Folder.write = slow\n"
     )
     words = [*LONG, "trainer.checkpoint_interval=2", "trainer.num_workers=2"]
     paths = os.pathsep.join([str(slow_disk.parent), os.environ.get("PYTHONPATH", "")])

@@ -27,7 +27,7 @@ def test_a_named_run_has_its_settings_in_it(tmp_path):
         assert run.path == tmp_path / "runs" / "demo"
         assert run.checkpoints == run.path / "checkpoints"
         assert load_run_settings(run.path / "config.yaml") == given
-    assert sorted(p.name for p in run.path.iterdir()) == ["config.yaml", "metrics.jsonl"]
+    assert sorted(p.name for p in run.path.iterdir()) == ["config.yaml", "metrics.jsonl", "run-id"]
 
 
 def test_a_run_without_a_name_gets_a_readable_one_of_its_own(tmp_path):
@@ -201,7 +201,7 @@ def test_the_summary_is_replaced_whole(tmp_path, monkeypatch):
         assert json.loads((run.path / "summary.json").read_text())["steps"] == 3
         run.write_summary({"steps": 4})
     assert json.loads((run.path / "summary.json").read_text()) == {"steps": 4}
-    assert sorted(p.name for p in run.path.iterdir()) == ["config.yaml", "metrics.jsonl", "summary.json"]
+    assert sorted(p.name for p in run.path.iterdir()) == ["config.yaml", "metrics.jsonl", "run-id", "summary.json"]
 
 
 def test_a_run_that_fails_before_its_first_row_frees_its_name(tmp_path):

@@ -9,13 +9,15 @@ import time
 import pytest
 
 from holdfast.errors import SettingsError
+from holdfast.files import Folder
 from holdfast.runs.lock import LOCK, RunLock, refuse_if_in_use
 
 HOLD = """
 import sys, time
 from pathlib import Path
+from holdfast.files import Folder
 from holdfast.runs.lock import RunLock
-RunLock.take(Path(sys.argv[1]))
+lock = RunLock.take(Folder.open(Path(sys.argv[1])))
 print("held", flush=True)
 time.sleep(60)
 """
@@ -30,7 +32,7 @@ def holder(folder):
 def test_the_second_is_refused_with_the_pid_of_the_first(tmp_path):
     process = holder(tmp_path)
     try:
-        for refuse in (refuse_if_in_use, RunLock.take):
+        for refuse in (refuse_if_in_use, lambda path: RunLock.take(Folder.open(path))):
             began = time.monotonic()
             with pytest.raises(SettingsError, match=f"in use by process {process.pid}"):
                 refuse(tmp_path)
@@ -45,7 +47,7 @@ def test_the_lock_of_a_killed_process_is_recovered(tmp_path):
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     assert (tmp_path / LOCK).exists()
-    lock = RunLock.take(tmp_path)
+    lock = RunLock.take(Folder.open(tmp_path))
     assert (tmp_path / LOCK).read_text() == f"{os.getpid()}\n"
     lock.release()
     assert not (tmp_path / LOCK).exists()
@@ -53,11 +55,11 @@ def test_the_lock_of_a_killed_process_is_recovered(tmp_path):
 
 def test_a_lock_is_not_inherited(tmp_path):
     """A worker that outlives its trainer for a moment must not keep the run from going on."""
-    lock = RunLock.take(tmp_path)
+    lock = RunLock.take(Folder.open(tmp_path))
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
-        os.close(lock._handle)  # what the end of this process would do
-        RunLock.take(tmp_path).release()
+        lock._file.close()  # what the end of this process would do
+        RunLock.take(Folder.open(tmp_path)).release()
     finally:
         process.kill()
         process.wait()

@@ -5,6 +5,7 @@ import pytest
 
 from holdfast.config import load_settings
 from holdfast.errors import SettingsError
+from holdfast.files import Folder
 from holdfast.trainer import sinks as sinks_module
 from holdfast.trainer.sinks import check_sinks, make_sinks
 
@@ -16,13 +17,13 @@ def settings(tmp_path, *words):
 def test_nothing_is_asked_for_by_default(tmp_path):
     given = settings(tmp_path)
     check_sinks(given)
-    assert make_sinks(given, tmp_path) == []
+    assert make_sinks(given, Folder.open(tmp_path)) == []
 
 
 def test_tensorboard_events_can_be_read_back(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    (sink,) = make_sinks(settings(tmp_path, "tensorboard=on"), tmp_path)
+    (sink,) = make_sinks(settings(tmp_path, "tensorboard=on"), Folder.open(tmp_path))
     sink.log({"agent_steps": 512, "episode_return": None, "policy_loss": -0.5, "sps": 1000.0}, 512)
     sink.log({"agent_steps": 1024, "episode_return": 0.25, "policy_loss": float("nan"), "mine": 7}, 1024)
     sink.close()
@@ -56,7 +57,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path, 
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, packages[0], None)  # Python's way to say: cannot be imported
     given = settings(tmp_path, word)
-    for refuse in (check_sinks, lambda s: make_sinks(s, tmp_path)):
+    for refuse in (check_sinks, lambda s: make_sinks(s, Folder.open(tmp_path))):
         with pytest.raises(SettingsError) as error:
             refuse(given)
         first, second = str(error.value).splitlines()

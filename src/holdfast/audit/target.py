@@ -50,14 +50,17 @@ def policies_in(file: str) -> dict[str, int]:
     }
 
 
-def subject_from_settings(settings: Settings) -> ContractPolicy:
-    """Return a subject with the fresh policy and the world that training would start with."""
+def subject_from_settings(settings: Settings, graph: Any = None) -> ContractPolicy:
+    """Return a subject with the fresh policy and the world that training would start with.
+
+    graph: the agent's components; if given, the agent's YAML file is not read.
+    """
     spec = settings.env.describe()
 
     def make(seed: int) -> Policy:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return MettaAgent(settings.policy, spec).policy
+            return MettaAgent(settings.policy, spec, graph).policy
 
     name = f"{settings.policy.agent_word} in {settings.env.name}"
     return ContractPolicy(make(settings.seed), observation_sampler(settings.env), name, lambda: make(settings.seed + 1))

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from holdfast.checkpoint.store import FACTS, MANIFEST, NAME, is_tensor_file, read_facts
 from holdfast.errors import CheckpointError
-from holdfast.runs.files import reason_of
+from holdfast.files import Folder, reason_of
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -22,8 +22,10 @@ def list_checkpoints(folder: Path) -> list[Path]:
     A folder that has checkpoint files but no manifest.json is listed too: it is a damaged checkpoint.
     """
     try:
-        found = [p for p in folder.iterdir() if NAME.fullmatch(p.name) and p.is_dir() and _has_files(p)]
-    except (FileNotFoundError, NotADirectoryError):
+        with Folder.open(folder, inside=1) as checkpoints:
+            named = [name for name in checkpoints.names() if NAME.fullmatch(name)]
+            found = [folder / name for name in named if _has_files(checkpoints, name)]
+    except FileNotFoundError:
         return []
     except OSError as error:
         raise CheckpointError(f"{folder}: cannot be read ({reason_of(error)})") from error
@@ -73,9 +75,13 @@ def first_usable(paths: Iterable[Path], use: Callable[[Path], T]) -> tuple[Path,
     return None
 
 
-def _has_files(path: Path) -> bool:
+def _has_files(checkpoints: Folder, name: str) -> bool:
+    """Return whether an entry looks like a checkpoint. A link does: reading it then fails with the reason."""
+    if not checkpoints.is_folder(name):
+        return checkpoints.is_link(name)
     try:
-        return any(file.name in (MANIFEST, FACTS) or is_tensor_file(file.name) for file in path.iterdir())
+        with checkpoints.subfolder(name) as files:
+            return any(file in (MANIFEST, FACTS) or is_tensor_file(file) for file in files.names())
     except FileNotFoundError:
         return False  # removed in the meantime
     except OSError:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import Adam
 
 from holdfast.errors import CheckpointError
-from holdfast.runs.files import find_non_json
+from holdfast.runs.json_data import find_non_json
 
 _NAMES = ("step", "exp_avg", "exp_avg_sq")
 _IDENTITY = ("params", "param_names")  # these entries list the parameters of a group; all other entries are settings

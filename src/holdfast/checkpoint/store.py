@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import os
 import platform
 import re
-import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,16 +23,9 @@ from torch import Tensor
 
 import holdfast
 from holdfast.errors import CheckpointError, one_line
-from holdfast.runs.files import (
-    dump_json,
-    find_non_json,
-    parse_json,
-    read_whole,
-    reason_of,
-    sync_folder,
-    write_durably,
-    write_error,
-)
+from holdfast.files import Folder, reason_of, write_error
+from holdfast.runs.folder import run_id
+from holdfast.runs.json_data import dump_json, find_non_json, parse_json
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -54,6 +46,7 @@ class _Manifest(BaseModel, strict=True):
     files: dict[str, _File]
     versions: dict[str, Annotated[str, Field(pattern=r"^[ -~]{0,99}$")]]
     threads: int
+    run: str = Field("", pattern=r"^[0-9a-f]{0,64}$")  # the id of the run that wrote the checkpoint
 
 
 @dataclass(frozen=True)
@@ -81,75 +74,102 @@ def save_checkpoint(
         size = f"too large: {len(facts_data):,} bytes, but the limit is {MAX_FACTS_BYTES:,}"
         raise CheckpointError(f"{target / FACTS}: not written: {size}")
     copies = {group: _copy(target, group, members) for group, members in tensors.items()}
-    partial = folder / f".{name}.partial"
+    partial = f".{name}.partial"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        empty = target.is_dir() and not target.is_symlink() and not any(target.iterdir())
-        if target.exists() and not empty:  # a rename may replace an empty folder
-            raise CheckpointError(f"{target}: not written: a checkpoint with this name exists already")
-        remove_leftovers(folder)
-        partial.mkdir()
-        try:
-            _fill(partial, copies, facts_data)
-            os.rename(partial, target)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
-        sync_folder(folder)
+        with Folder.open(folder, inside=1, create=True) as checkpoints:
+            if checkpoints.has(name) and not _is_empty(checkpoints, name):  # a rename may replace an empty folder
+                raise CheckpointError(f"{target}: not written: a checkpoint with this name exists already")
+            _remove_leftovers(checkpoints)
+            try:
+                with checkpoints.subfolder(partial, create=True) as files:
+                    _fill(files, copies, facts_data, run_id(folder.parent))
+                checkpoints.rename(partial, name)
+            except BaseException:
+                checkpoints.remove(partial)
+                raise
+            checkpoints.sync()
     except OSError as error:
         needed = sum(t.nbytes for members in copies.values() for t in members.values())
         raise write_error(target, error, needed) from error
     return target
 
 
+def _is_empty(folder: Folder, name: str) -> bool:
+    if not folder.is_folder(name):
+        return False
+    with folder.subfolder(name) as inner:
+        return not inner.names()
+
+
 def remove_leftovers(folder: Path) -> None:
     """Delete the partial checkpoints of a killed process. Call this only from the process that writes to the folder."""
-    for leftover in (*folder.glob(".*.partial"), *folder.glob(".*.removed")):
-        shutil.rmtree(leftover, ignore_errors=True)
+    with suppress(FileNotFoundError), Folder.open(folder, inside=1) as checkpoints:
+        _remove_leftovers(checkpoints)
+
+
+def _remove_leftovers(checkpoints: Folder) -> None:
+    for name in checkpoints.names():
+        if name.startswith(".") and name.endswith((".partial", ".removed")):
+            with suppress(OSError):
+                checkpoints.remove(name)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint; every file is verified against its SHA-256 before it is parsed."""
-    manifest = _read_manifest(path)
-    tensors = {
-        name.removesuffix(".safetensors"): _parse_tensors(_read_listed(path, name, manifest), path / name)
-        for name in manifest["files"]
-        if name != FACTS
-    }
-    return Checkpoint(tensors, _read_facts(path, manifest), manifest)
+    with _open(path) as files:
+        manifest = _read_manifest(files)
+        tensors = {
+            name.removesuffix(".safetensors"): _parse_tensors(_read_listed(files, name, manifest), path / name)
+            for name in manifest["files"]
+            if name != FACTS
+        }
+        return Checkpoint(tensors, _read_facts(files, manifest), manifest)
 
 
 def read_facts(path: Path) -> dict[str, Any]:
     """Read and verify facts.json without reading the tensors."""
-    return _read_facts(path, _read_manifest(path))
+    with _open(path) as files:
+        return _read_facts(files, _read_manifest(files))
 
 
-def _read_facts(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    return _read_mapping(_read_listed(path, FACTS, manifest), path / FACTS)
+def _open(path: Path) -> Folder:
+    """Open a checkpoint; neither its folder nor the folder of checkpoints may be a link."""
+    try:
+        return Folder.open(path, inside=2)
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: missing") from None
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({reason_of(error)})") from error
+
+
+def _read_facts(files: Folder, manifest: dict[str, Any]) -> dict[str, Any]:
+    return _read_mapping(_read_listed(files, FACTS, manifest), files.path / FACTS)
 
 
 def remove_checkpoint(path: Path) -> None:
     """Delete a checkpoint. It is renamed to a hidden name first, so that a crash never leaves a partial checkpoint."""
-    gone = path.with_name(f".{path.name}.removed")
+    gone = f".{path.name}.removed"
     try:
-        os.rename(path, gone)
+        with Folder.open(path.parent, inside=1) as checkpoints:
+            checkpoints.rename(path.name, gone)
+            with suppress(OSError):
+                checkpoints.remove(gone)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be removed: {reason_of(error)}") from error
-    shutil.rmtree(gone, ignore_errors=True)
 
 
 def move_checkpoint(path: Path, folder: Path) -> Path:
-    """Move a checkpoint to another folder, as NAME-2 if the name is taken, and return its new path."""
+    """Move a checkpoint to another folder of the run, as NAME-2 if the name is taken, and return its new path."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        names = (path.name if n == 1 else f"{path.name}-{n}" for n in itertools.count(1))
-        target = next(folder / name for name in names if not (folder / name).exists())
-        os.rename(path, target)
-        sync_folder(folder)
-        sync_folder(path.parent)
+        with Folder.open(path.parent, inside=1) as here, Folder.open(folder, inside=1, create=True) as there:
+            names = (path.name if n == 1 else f"{path.name}-{n}" for n in itertools.count(1))
+            name = next(name for name in names if not there.has(name))
+            here.rename(path.name, name, there)
+            there.sync()
+            here.sync()
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be moved to {folder}: {reason_of(error)}") from error
-    return target
+    return folder / name
 
 
 def _copy(target: Path, group: str, members: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -161,28 +181,25 @@ def _copy(target: Path, group: str, members: Mapping[str, Tensor]) -> dict[str, 
     return copies
 
 
-def _fill(folder: Path, tensors: Mapping[str, dict[str, Tensor]], facts_data: bytes) -> None:
+def _fill(folder: Folder, tensors: Mapping[str, dict[str, Tensor]], facts_data: bytes, run: str) -> None:
     files = {}
 
     def write(name: str, data: bytes) -> None:
-        write_durably(folder / name, data)
+        folder.write(name, data)
         files[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
     for group, members in tensors.items():
         write(f"{group}.safetensors", safetensors.torch.save(members))
     write(FACTS, facts_data)
     versions = {"holdfast": holdfast.__version__, "torch": torch.__version__, "python": platform.python_version()}
-    manifest = {"format": FORMAT, "files": files, "versions": versions, "threads": torch.get_num_threads()}
-    write_durably(folder / MANIFEST, _seal(manifest))
-    sync_folder(folder)
+    manifest = {"format": FORMAT, "run": run, "files": files, "versions": versions, "threads": torch.get_num_threads()}
+    folder.write(MANIFEST, _seal(manifest))
+    folder.sync()
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
-    if not path.is_dir():
-        reason = "a checkpoint is a folder, not a file" if path.exists() else "missing"
-        raise CheckpointError(f"{path}: {reason}")
-    file = path / MANIFEST
-    data = read_whole(file, max_bytes=MAX_MANIFEST_BYTES)
+def _read_manifest(files: Folder) -> dict[str, Any]:
+    file = files.path / MANIFEST
+    data = files.read(MANIFEST, max_bytes=MAX_MANIFEST_BYTES)
     manifest = _read_mapping(data, file)
     version = manifest.get("format")
     if type(version) is not int or version < 1:
@@ -199,6 +216,10 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
         raise CheckpointError(f"{file}: {where[:80]!r} is missing or invalid") from None
+    own, other = run_id(files.path.parents[1]), manifest.get("run", "")
+    if own not in ("", other):  # a checkpoint that was copied out of its run has no run around it
+        ids = f"its id is {other[:8] or 'missing'}, this run has {own[:8]}"
+        raise CheckpointError(f"{files.path}: a checkpoint of another run ({ids})")
     if FACTS not in manifest["files"]:
         raise CheckpointError(f"{file}: damaged; it does not list {FACTS}")
     for name in manifest["files"]:
@@ -207,12 +228,12 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _read_listed(path: Path, name: str, manifest: dict[str, Any]) -> bytes:
+def _read_listed(files: Folder, name: str, manifest: dict[str, Any]) -> bytes:
     """Read one file that the manifest lists, and verify its size and SHA-256."""
-    file, entry = path / name, manifest["files"][name]
-    data = read_whole(file, entry["bytes"], MAX_FACTS_BYTES if name == FACTS else None)
+    entry = manifest["files"][name]
+    data = files.read(name, entry["bytes"], MAX_FACTS_BYTES if name == FACTS else None)
     if hashlib.sha256(data).hexdigest() != entry["sha256"]:
-        raise CheckpointError(f"{file}: damaged; it does not match its SHA-256 in {MANIFEST}")
+        raise CheckpointError(f"{files.path / name}: damaged; it does not match its SHA-256 in {MANIFEST}")
     return data
 
 

@@ -117,7 +117,7 @@ def evaluate(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Name or folder of a run.")],
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[env=NAME env.KEY=VALUE]", help="World to play in; default: the run's world."),
+        typer.Argument(metavar="[env=NAME env.KEY=VALUE]", help="Changes to the world; default: the run's world."),
     ] = None,
     episodes: Annotated[int, typer.Option(min=1, max=1_000_000, help="Number of episodes to play.")] = 20,
     sample: Annotated[
@@ -138,10 +138,12 @@ def evaluate(
     holdfast evaluate first env=memory env.corridor=6
     """
     with reporting_failures():
+        from holdfast.config import load_run_world
         from holdfast.runs import find_run
+        from holdfast.runs.folder import CONFIG
 
         folder = find_run(run, runs_dir)
-        env = _other_world(words or [])
+        env = load_run_world(folder / CONFIG, words or [])
         from holdfast.evaluate import evaluate_run
 
         result = evaluate_run(folder, episodes, not sample, seed, checkpoint, max_steps, env, py_agent)
@@ -152,19 +154,6 @@ def evaluate(
             how = "sampled" if sample else "greedy; --sample samples actions"
             played = f"{result.episodes} episodes of checkpoint {result.checkpoint} ({how})"
             typer.echo(f"{played}: {returns}, length {result.length_mean:.4g}")
-
-
-def _other_world(words: Sequence[str]) -> Any:
-    """Return the env settings given on the command line, or None if there are none."""
-    if not words:
-        return None
-    odd = next((word for word in words if not word.startswith(("env=", "env."))), None)
-    if odd is not None or not any(word.startswith(("env=", "env.name=")) for word in words):
-        example = "env=memory env.corridor=6"
-        raise SettingsError(f"{odd or words[0]}: to play in another world, give its name and settings: {example}.")
-    from holdfast.config import load_settings
-
-    return load_settings(words).env
 
 
 @app.command()

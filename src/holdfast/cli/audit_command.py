@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli.failures import BAD_SETTINGS, Output, error_for
 from holdfast.cli.supervise import leave
+from holdfast.config import load_run_world
 from holdfast.config.sections import agent_names
 from holdfast.errors import SettingsError, place_in
 from holdfast.runs import find_run
+from holdfast.runs.folder import CONFIG
 
 if TYPE_CHECKING:
     from holdfast.audit import Report, Subject
@@ -126,8 +128,7 @@ def _subject_of_run(target: str, words: Sequence[str], runs_dir: Path, py_agent:
         if target not in agent_names("py_agent"):
             raise
         raise SettingsError(f"{error}\nDid you mean py_agent={target}?") from None
-    if words:
-        raise SettingsError(f"{words[0]}: the settings of a run cannot be changed in an audit. Leave them out.")
+    env = load_run_world(folder / CONFIG, words)
     from holdfast.audit.adapters import ContractPolicy
     from holdfast.audit.sample_observations import observation_sampler
     from holdfast.evaluate import load_agent
@@ -136,9 +137,9 @@ def _subject_of_run(target: str, words: Sequence[str], runs_dir: Path, py_agent:
     agent, settings, checkpoint = load_agent(folder, py_agent=py_agent)
     return ContractPolicy(
         agent.policy,
-        observation_sampler(settings.env),
+        observation_sampler(env),
         f"{folder} at checkpoint {checkpoint.name}",
-        lambda: MettaAgent(settings.policy, agent.built_for).policy,
+        lambda: MettaAgent(settings.policy, agent.built_for, agent.graph).policy,
     )
 
 

@@ -3,6 +3,6 @@
 from holdfast.config.batches import BatchPlan, plan_batches
 from holdfast.config.describe import Key, describe_keys
 from holdfast.config.files import describe_ready, settings_to_yaml
-from holdfast.config.load import load_run_settings, load_settings
+from holdfast.config.load import load_run_settings, load_run_world, load_settings
 from holdfast.config.settings import Settings
 from holdfast.config.words import list_keys

@@ -11,6 +11,7 @@ from holdfast.config.nearest import did_you_mean
 from holdfast.config.settings import Settings
 from holdfast.config.values import SafeSettingsDumper, check_yaml, parse_yaml, printable
 from holdfast.errors import SettingsError
+from holdfast.files import read_named
 
 READY = Path(__file__).parent / "ready"
 MAX_BYTES = 100_000
@@ -43,11 +44,7 @@ def read_tree(path: Path) -> dict[str, Any]:
     """Read the mapping in a settings file. References, environment variables and code in the file are not evaluated."""
     name = printable(str(path), 200)
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-        if len(raw) > MAX_BYTES:
-            raise ValueError(f"larger than {MAX_BYTES} bytes, the limit for settings files")
-        text = raw.decode("utf-8")
+        text = read_named(path, MAX_BYTES).decode("utf-8")
         if not check_yaml(text):
             raise ValueError("must contain keys and values, such as `seed: 1`")
         return parse_yaml(text)

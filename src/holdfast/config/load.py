@@ -15,7 +15,7 @@ from holdfast.config.describe import Key, keys_by_name, keys_of, mappings
 from holdfast.config.files import READY, find_settings_file, read_tree, ready_names
 from holdfast.config.nearest import did_you_mean, unknown_agent, unknown_env, unknown_key
 from holdfast.config.registry import WORLDS
-from holdfast.config.sections import PolicySection, find_policy, find_world
+from holdfast.config.sections import EnvSection, PolicySection, find_policy, find_world
 from holdfast.config.settings import Settings
 from holdfast.config.values import parse_yaml, printable, read_data, read_word
 from holdfast.config.words import SHORT, Given, Problem, flatten, given_twice, split_words
@@ -48,6 +48,15 @@ def load_run_settings(path: Path) -> Settings:
     return _build(_read_file(path, problems), [], problems, of_run=True)
 
 
+def load_run_world(path: Path, words: Sequence[str] = ()) -> EnvSection:
+    """Load the world of a run's config.yaml, changed by words such as `env=memory env.corridor=6`."""
+    if odd := next((word for word in words if not word.startswith(("env=", "env."))), None):
+        raise SettingsError(f"{printable(odd)}: only the world can be changed here, as in env=memory env.corridor=6.")
+    typed, problems = split_words(words)
+    from_file = [g for g in _read_file(path, problems) if not g.key.startswith("policy.")]
+    return _build(from_file, typed, problems).env
+
+
 def _past_file(typed: list[Given]) -> Path | None:
     """Return the config.yaml of the run that these words name, or None if the file does not exist."""
     words = {g.key: str(g.value).strip() for g in typed}
@@ -56,7 +65,7 @@ def _past_file(typed: list[Given]) -> Path | None:
         return None
     try:
         path = Path(os.path.expanduser(words.get("runs_dir", "runs"))) / name / "config.yaml"
-        return path if path.is_file() else None
+        return path if os.path.lexists(path) else None
     except (OSError, ValueError):
         return None  # errors in runs_dir are reported later
 
@@ -80,6 +89,9 @@ def _build(from_file: list[Given], typed: list[Given], problems: list[Problem], 
     world = find_world(env.text) if env else "memory"
     if env and world is None:
         problems.append(env.problem(f"{env.source}: {unknown_env(printable(env.text), ready_names())}"))
+    if env and world and env.file and not of_run and (module := WORLDS[world].module_in(env.text)):
+        reason = f"imports the module {printable(module)}, which only the command line may name. If you trust it, add"
+        problems.append(env.problem(f"{env.source}: {reason}:\nenv={printable(env.text)}"))
     from_file = _drop_other_world(from_file, world)
     agent = _pick_agent(typed, problems) or _pick_agent(from_file, problems)
     usual_agent = _usual_agent(world)

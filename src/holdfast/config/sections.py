@@ -71,6 +71,14 @@ class EnvSection(Section):
         raise NotImplementedError
 
     @classmethod
+    def module_in(cls, name: str) -> str:
+        """Return the module that building the world `name` imports, if the name contains it, else "".
+
+        Only the command line may name such a world: a file could come from anybody.
+        """
+        return ""
+
+    @classmethod
     def word(cls) -> str:
         """Return the text that selects this world after `env=`: "memory" or "gym:NAME"."""
         extra = cls.model_fields["name"].json_schema_extra

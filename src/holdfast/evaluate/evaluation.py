@@ -13,15 +13,15 @@ import numpy as np
 import torch
 
 from holdfast.checkpoint import best_first, first_usable, list_checkpoints, load_checkpoint, newest_first
-from holdfast.config import load_run_settings
+from holdfast.config import load_run_settings, load_run_world
 from holdfast.config.sections import EnvSection
 from holdfast.config.settings import Settings
 from holdfast.envs import make_world
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.policies import MettaAgent, OwnPolicySettings, Policy, Sampling
 from holdfast.rollout import Episode, EpisodeTracker, first_inputs
-from holdfast.runs.files import as_checkpoint_error
 from holdfast.runs.folder import CHECKPOINTS, CONFIG
+from holdfast.runs.json_data import as_checkpoint_error
 from holdfast.spec import WorldSpec, keys
 
 logger = logging.getLogger(__name__)
@@ -54,8 +54,8 @@ def evaluate_run(
     py_agent: FILE.py:CLASS, required if the run was trained with a custom policy class. It is not read from the run
     folder, because a folder from somebody else could name any code.
     """
-    agent, settings, path = load_agent(run_dir, checkpoint, py_agent)
-    env = settings.env if env is None else env
+    env = load_run_world(run_dir / CONFIG) if env is None else env
+    agent, _, path = load_agent(run_dir, checkpoint, py_agent)
     if new := agent.initialize_to_world(env.describe(), learn=False):
         logger.warning(
             "the policy was not trained with these features or actions of the world, so they are ignored: %s",

@@ -12,6 +12,7 @@ from holdfast.config.registry import AGENTS
 from holdfast.config.sections import PolicySection
 from holdfast.config.values import parse_yaml
 from holdfast.errors import SettingsError, first_line, place_of
+from holdfast.files import read_named
 from holdfast.policies.components.component_policy import ComponentPolicy
 from holdfast.policies.initialization import initialize_like_seeds
 from holdfast.policies.policy import Policy
@@ -45,11 +46,7 @@ def read_graph(agent: str) -> Any:
     """Read and parse the component graph of a built-in agent or of a .yaml file."""
     path = GRAPHS / f"{agent}.yaml" if agent in GRID_AGENTS else Path(agent).expanduser()
     try:
-        with path.open("rb") as file:
-            raw = file.read(LARGEST_FILE + 1)
-        if len(raw) > LARGEST_FILE:
-            raise ValueError(f"the file is larger than {LARGEST_FILE} bytes, the limit for an agent file")
-        return parse_yaml(raw.decode("utf-8"))
+        return parse_yaml(read_named(path, LARGEST_FILE).decode("utf-8"))
     except OSError as error:
         raise SettingsError(f"agent={agent}: cannot read the file: {error.strerror or error}.") from error
     except (UnicodeDecodeError, ValueError) as error:

@@ -13,12 +13,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pydantic_core
 
 from holdfast.config import Settings, settings_to_yaml
-from holdfast.errors import HoldfastError, SettingsError
-from holdfast.runs.files import read_whole, reason_of, refuse_unless_regular, replace_durably, write_error
+from holdfast.errors import CheckpointError, HoldfastError, SettingsError
+from holdfast.files import Folder, reason_of, write_error
 from holdfast.runs.lock import RunLock
 
 CONFIG = "config.yaml"
@@ -28,6 +29,7 @@ TIMING = frozenset({"wall_s", "sps", "rss_mb", "share_world", "share_inference",
 MAX_LINE = 2**20  # bytes of one update's metrics; a few thousand are usual
 SUMMARY = "summary.json"
 CHECKPOINTS = "checkpoints"
+RUN_ID = "run-id"  # made when the run begins; every checkpoint of the run contains it
 
 
 class RunFolder:
@@ -36,13 +38,13 @@ class RunFolder:
     saved: the update number of the newest usable checkpoint, 0 for none.
     """
 
-    def __init__(self, path: Path, lock: RunLock, saved: int = 0):
-        self.path = path
+    def __init__(self, folder: Folder, lock: RunLock, saved: int = 0):
+        self.folder = folder
+        self.path = folder.path
         self.saved = saved
-        self.checkpoints = path / CHECKPOINTS
+        self.checkpoints = folder.path / CHECKPOINTS
         self._lock = lock
-        refuse_unless_regular(path / METRICS)
-        self._metrics = io.FileIO(path / METRICS, "a+")
+        self._metrics = folder.append(METRICS)
         self._unwritten: list[bytes] = []
 
     @classmethod
@@ -50,15 +52,18 @@ class RunFolder:
         """Create the run's folder in `runs` (None: runs_dir) and write config.yaml; without run=NAME, generate a name."""
         with _as_settings_error(settings), ExitStack() as on_error:
             path = _make_folder(settings, runs or runs_folder(settings))
-            lock = RunLock.take(path)
+            folder = Folder.open(path)
+            on_error.callback(folder.close)
+            lock = RunLock.take(folder)
             on_error.callback(lock.release)
             if has_begun(path):  # another process created it first
                 raise SettingsError(
                     f"run={path.name}: {path} already holds a run.\nChoose another run=NAME, or delete that folder."
                 )
-            run = cls(path, lock)
+            run = cls(folder, lock)
             on_error.push(run)
             run._write_config(settings)
+            folder.replace(RUN_ID, f"{uuid4().hex}\n".encode())
             on_error.pop_all()
         return run
 
@@ -69,14 +74,16 @@ class RunFolder:
         metrics_bytes: the size of metrics.jsonl when the run was found.
         """
         with _as_settings_error(settings), ExitStack() as on_error:
-            lock = RunLock.take(path)
+            folder = Folder.open(path)
+            on_error.callback(folder.close)
+            lock = RunLock.take(folder)
             on_error.callback(lock.release)
             if size_of_metrics(path) != metrics_bytes:
                 raise SettingsError(f"run={path.name}: another process has just resumed this run. Try again.")
-            run = cls(path, lock, saved)
+            run = cls(folder, lock, saved)
             run._cut_metrics(saved)
             run._write_config(settings)
-            (path / SUMMARY).unlink(missing_ok=True)
+            folder.remove(SUMMARY)
             on_error.pop_all()
         return run
 
@@ -120,18 +127,19 @@ class RunFolder:
 
     def _write_config(self, settings: Settings) -> None:
         named = settings.model_copy(update={"run": self.path.name})
-        replace_durably(self.path / CONFIG, settings_to_yaml(named).encode())
+        self.folder.replace(CONFIG, settings_to_yaml(named).encode())
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json atomically."""
         try:
-            replace_durably(self.path / SUMMARY, _to_json(summary, indent=2))
+            self.folder.replace(SUMMARY, _to_json(summary, indent=2))
         except OSError as error:
             raise write_error(self.path / SUMMARY, error) from error
 
     def close(self) -> None:
         self._metrics.close()
         self._lock.release()
+        self.folder.close()
 
     def __enter__(self) -> RunFolder:
         return self
@@ -140,8 +148,8 @@ class RunFolder:
         """Close the run. If it failed before its first update, delete the folder, so that the name is free again."""
         with suppress(OSError):
             if kind is not None and not has_begun(self.path):
-                (self.path / METRICS).unlink(missing_ok=True)
-                (self.path / CONFIG).unlink(missing_ok=True)
+                for name in (METRICS, CONFIG, RUN_ID):
+                    self.folder.remove(name)
                 self._lock.release()  # deletes the lock file; a process that takes the folder now creates all files again
                 self.path.rmdir()  # fails if there are other files in it
         self.close()
@@ -170,13 +178,24 @@ def find_run(text: str, runs_dir: Path) -> Path:
 
 def has_begun(path: Path) -> bool:
     """Return whether this folder contains a run that has metrics or checkpoints."""
-    return size_of_metrics(path) > 0 or (path / CHECKPOINTS).exists()
+    return size_of_metrics(path) > 0 or os.path.lexists(path / CHECKPOINTS)
+
+
+def run_id(path: Path) -> str:
+    """Return the id of the run in this folder, "" if it has none: runs of older versions, or no run at all."""
+    with Folder.open(path) as folder:
+        if not folder.has(RUN_ID):
+            return ""
+        found = folder.read(RUN_ID, max_bytes=100).decode("ascii", "replace").strip()
+    if not re.fullmatch(r"[0-9a-f]{1,64}", found):
+        raise CheckpointError(f"{path / RUN_ID}: damaged; it must contain the id of the run")
+    return found
 
 
 def size_of_metrics(path: Path) -> int:
     """Return the size of metrics.jsonl in bytes, 0 if it does not exist."""
-    with suppress(FileNotFoundError):
-        return (path / METRICS).stat().st_size
+    with suppress(FileNotFoundError), Folder.open(path) as folder:
+        return folder.size(METRICS)
     return 0
 
 
@@ -186,7 +205,8 @@ def read_metrics(path: str | Path, most: int | None = None) -> list[dict[str, An
     path: the run folder or the file.
     """
     file = Path(path) / METRICS if Path(path).is_dir() else Path(path)
-    lines = read_whole(file).split(b"\n")[:-1][:most]
+    with Folder.open(file.parent) as folder:
+        lines = folder.read(file.name).split(b"\n")[:-1][:most]
     rows = []
     for number, line in enumerate(lines, start=1):
         try:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import io
 import os
 from pathlib import Path
 
 from holdfast.errors import SettingsError
-from holdfast.runs.files import refuse_unless_regular
+from holdfast.files import Folder
 
 LOCK = "lock"
 
@@ -19,46 +20,44 @@ LOCK = "lock"
 class RunLock:
     """A lock held from `take()` to `release()`, or until the process ends, even by a crash."""
 
-    def __init__(self, path: Path, handle: int):
-        self._path, self._handle = path, handle
+    def __init__(self, folder: Folder, file: io.FileIO):
+        self._folder, self._file = folder, file
 
     @classmethod
-    def take(cls, folder: Path) -> RunLock:
+    def take(cls, folder: Folder) -> RunLock:
         """Lock the folder; if it is already locked, raise SettingsError with the process id of the owner."""
-        path = folder / LOCK
-        refuse_unless_regular(path)
         while True:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            file = folder.append(LOCK)
+            handle = file.fileno()
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 owner = os.pread(handle, 20, 0).decode("ascii", "replace").strip()
-                os.close(handle)
+                file.close()
                 if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                     raise
+                path = folder.path
                 raise SettingsError(
-                    f"run={folder.name}: {folder} is in use by process {owner or 'unknown'}.\n"
+                    f"run={path.name}: {path} is in use by process {owner or 'unknown'}.\n"
                     "Wait for that process, stop it, or choose another run=NAME."
                 ) from None
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(handle), os.stat(path)):
-                    break
-            os.close(handle)  # the last owner removed the file between open and flock: try again
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
-        return cls(path, handle)
+            if folder.holds(LOCK, handle):
+                break
+            file.close()  # the last owner removed the file between open and flock: try again
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n".encode())
+        return cls(folder, file)
 
     def release(self) -> None:
-        if self._handle < 0:
+        if self._file.closed:
             return
         with contextlib.suppress(OSError):
-            self._path.unlink(missing_ok=True)  # before unlocking, so that another owner's file is never deleted
-        os.close(self._handle)
-        self._handle = -1
+            self._folder.remove(LOCK)  # before unlocking, so that another owner's file is never deleted
+        self._file.close()
 
 
-def refuse_if_in_use(folder: Path) -> None:
+def refuse_if_in_use(path: Path) -> None:
     """Raise SettingsError if another process has locked the folder. Leaves no file behind."""
-    if (folder / LOCK).is_file():
-        with contextlib.suppress(OSError):  # a folder that cannot be locked fails later, with its own message
+    with contextlib.suppress(OSError), Folder.open(path) as folder:  # a folder that cannot be locked fails later
+        if folder.has(LOCK):
             RunLock.take(folder).release()

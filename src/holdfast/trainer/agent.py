@@ -12,8 +12,8 @@ from holdfast.checkpoint import Checkpoint, first_usable, load_checkpoint, newes
 from holdfast.config.settings import Settings
 from holdfast.errors import SettingsError, one_line
 from holdfast.policies import MettaAgent, OwnPolicySettings, Policy, Sampling
-from holdfast.runs.files import as_checkpoint_error
 from holdfast.runs.folder import CHECKPOINTS, runs_folder
+from holdfast.runs.json_data import as_checkpoint_error
 from holdfast.spec import WorldSpec, keys
 
 logger = logging.getLogger(__name__)

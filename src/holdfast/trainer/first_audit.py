@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from holdfast.audit import UnusableError, audit, describe_failures, subject_from_settings
 from holdfast.audit.known_bugs import describe_bugs
@@ -13,14 +14,14 @@ from holdfast.policies import OwnPolicySettings
 logger = logging.getLogger(__name__)
 
 
-def audit_first(settings: Settings) -> None:
+def audit_first(settings: Settings, graph: Any) -> None:
     """Audit the policy unless settings.audit skips it; if a check fails, raise SettingsError, or warn if audit=warn."""
     agent = settings.policy.agent_word
     ours = not isinstance(settings.policy, OwnPolicySettings) and not agent.endswith(".yaml")
     if settings.audit == "off" or (settings.audit == "auto" and ours):
         return
     try:
-        report = audit(subject_from_settings(settings), quick=True, seed=settings.seed)
+        report = audit(subject_from_settings(settings, graph), quick=True, seed=settings.seed)
     except UnusableError as error:
         message = f"audit: {agent} cannot be audited: {error}"
         if settings.audit == "warn":

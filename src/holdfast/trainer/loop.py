@@ -53,7 +53,7 @@ def train(settings: Settings, resumable: Resumable | None) -> TrainResult:
     check_sinks(settings)
     prepare_process(settings)
     start = start_or_resume(resumable, settings, spec, plan)
-    audit_first(settings)
+    audit_first(settings, start.agent.graph)
     check_experience_spec(start.agent.policy)
     saved = start.saved.state.update if start.saved else 0
     t, signals, run = settings.trainer, StopSignals(), None
@@ -90,7 +90,7 @@ def _train(
     began = perf_counter() - progress.wall_s
     title = f"{run.path.name}  {world.world_spec.name}  {settings.policy.agent_word}  seed {settings.seed}"
     with ExitStack() as stack:
-        sinks = [stack.enter_context(closing(sink)) for sink in make_sinks(settings, run.path, progress.agent_steps)]
+        sinks = [stack.enter_context(closing(sink)) for sink in make_sinks(settings, run.folder, progress.agent_steps)]
         view = stack.enter_context(make_progress_view(settings.progress, title, plan.updates * plan.batch_size))
         saver = stack.enter_context(Saver(run, settings, signals))
         for update in range(progress.update + 1, plan.updates + 1):

@@ -57,6 +57,11 @@ def start_or_resume(resumable: Resumable | None, settings: Settings, spec: World
         ) from error
     if found:
         return found[1]
+    if settings.policy.weights or settings.policy.agent_word.endswith(".yaml"):
+        raise CheckpointError(
+            f"run={name}: the run has no checkpoint, and it starts from a file outside its folder.\n"
+            "Start a new run with the same settings and another run=NAME, or delete the run's folder first."
+        )
     logger.warning("run=%s: the run ended before its first checkpoint, so training starts from the beginning.", name)
     return _start(make_agent(settings, spec), settings, plan)
 

@@ -23,8 +23,8 @@ from holdfast.checkpoint import (
 )
 from holdfast.config.settings import Keep, Settings
 from holdfast.errors import HoldfastError
+from holdfast.files import reason_of
 from holdfast.runs import RunFolder
-from holdfast.runs.files import reason_of, replace_durably
 from holdfast.trainer.signals import StopSignals
 from holdfast.trainer.snapshot import Snapshot
 
@@ -83,14 +83,15 @@ class Saver:
     def dump_skipped(self, update: int, skipped: list[SkippedStep]) -> None:
         """Report skipped gradient steps, write their minibatches into the run folder, and clear the list."""
         for number, (loss, tensors) in enumerate(skipped):
-            file = self.run.path / SKIPPED / f"{update:08d}-{number}.safetensors"
+            name = f"{update:08d}-{number}.safetensors"
+            data = safetensors.torch.save({name: x.detach().cpu().contiguous() for name, x in tensors.items()})
             try:
-                file.parent.mkdir(exist_ok=True)
-                data = safetensors.torch.save({name: x.detach().cpu().contiguous() for name, x in tensors.items()})
-                replace_durably(file, data)
-                where = f"its minibatch is in {file}"
-            except OSError as error:
-                where = f"its minibatch could not be written ({reason_of(error)})"
+                with self.run.folder.subfolder(SKIPPED, create=True) as folder:
+                    folder.replace(name, data)
+                where = f"its minibatch is in {folder.path / name}"
+            except (OSError, CheckpointError) as error:
+                reason = reason_of(error) if isinstance(error, OSError) else str(error)
+                where = f"its minibatch could not be written ({reason})"
             step = f"update {update}: skipped a gradient step with a non-finite gradient (loss {loss:.4g})"
             logger.warning("%s; %s.", step, where)
         skipped.clear()

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from importlib import import_module
-from pathlib import Path
 from typing import Any, SupportsFloat
 from uuid import uuid4
 
 from holdfast.config import Settings
 from holdfast.errors import HoldfastError, SettingsError, one_line
-from holdfast.runs.files import read_whole
+from holdfast.files import Folder
 
 SECTIONS = {
     "episode": ("episode_return", "episode_length", "episodes", "first_share"),
@@ -32,17 +30,18 @@ def check_sinks(settings: Settings) -> None:
         _import("wandb", "init", "wandb", settings.wandb)
 
 
-def make_sinks(settings: Settings, run: Path, done_steps: int = 0) -> list[TensorBoard | WandB]:
+def make_sinks(settings: Settings, run: Folder, done_steps: int = 0) -> list[TensorBoard | WandB]:
     """Open the sinks that the settings enable. done_steps: agent steps before a resume, 0 for a new run."""
     tensorboard = [TensorBoard(run, done_steps)] if settings.tensorboard == "on" else []
     return [*tensorboard, *([WandB(settings, run)] if settings.wandb != "off" else [])]
 
 
 class TensorBoard:
-    def __init__(self, run: Path, done_steps: int):
+    def __init__(self, run: Folder, done_steps: int):
         writer = _import("torch.utils.tensorboard", "SummaryWriter", "tensorboard", "on")
+        run.subfolder("tensorboard", create=True).close()  # refuses a link
         # hide what an earlier process logged after its last checkpoint
-        self._writer = writer(log_dir=str(run / "tensorboard"), purge_step=done_steps + 1 if done_steps else None)
+        self._writer = writer(log_dir=str(run.path / "tensorboard"), purge_step=done_steps + 1 if done_steps else None)
 
     def log(self, metrics: Mapping[str, Any], step: int) -> None:
         for name, value in _figures(metrics).items():
@@ -53,16 +52,17 @@ class TensorBoard:
 
 
 class WandB:
-    def __init__(self, settings: Settings, run: Path):
+    def __init__(self, settings: Settings, run: Folder):
         init = _import("wandb", "init", "wandb", settings.wandb)
+        run.subfolder("wandb", create=True).close()  # refuses a link
         run_id = _wandb_id(run)
         try:
             self._run = init(
                 project="holdfast",
-                name=run.name,
+                name=run.path.name,
                 id=run_id,
                 resume="allow",
-                dir=str(run),
+                dir=str(run.path),
                 config=settings.model_dump(mode="json"),
                 mode="offline" if settings.wandb == "offline" else "online",
                 settings={"console": "off"},  # wandb would record every redraw of the progress bars
@@ -80,15 +80,14 @@ class WandB:
         self._run.finish()
 
 
-def _wandb_id(run: Path) -> str:
+def _wandb_id(run: Folder) -> str:
     """Return the W&B run id, stored in the run folder so that a resumed run continues the same charts."""
-    file = run / "wandb-id"
-    if not os.path.lexists(file):
-        file.write_text(f"{uuid4().hex[:12]}\n")
-    found = read_whole(file, max_bytes=100).strip()
+    if not run.has("wandb-id"):
+        run.write("wandb-id", f"{uuid4().hex[:12]}\n".encode())
+    found = run.read("wandb-id", max_bytes=100).strip()
     if not re.fullmatch(rb"[A-Za-z0-9_-]{1,64}", found):
         raise HoldfastError(
-            f"{file}: not a Weights & Biases run id; delete the file to start a new Weights & Biases run."
+            f"{run.path / 'wandb-id'}: not a Weights & Biases run id; delete the file to start a new Weights & Biases run."
         )
     return found.decode()
 

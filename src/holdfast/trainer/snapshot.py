@@ -16,7 +16,7 @@ from holdfast.envs import ReplayError, ReplayPoint, episode_seed
 from holdfast.errors import HoldfastError
 from holdfast.policies import MettaAgent
 from holdfast.rollout import Collector
-from holdfast.runs.files import as_checkpoint_error
+from holdfast.runs.json_data import as_checkpoint_error
 from holdfast.trainer.learner import Learner
 from holdfast.trainer.state import GlobalRandomState, Progress, RunState
 

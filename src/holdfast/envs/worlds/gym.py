@@ -20,6 +20,10 @@ class GymEnv(EnvSection):
     action_mask: bool = setting(False, "read the mask of legal actions from info['action_mask']")
     kwargs: dict[str, Any] = setting({}, "keyword arguments for gymnasium.make")
 
+    @classmethod
+    def module_in(cls, name: str) -> str:
+        return name.partition(":")[2].rpartition(":")[0]  # gym:MODULE:ID
+
     def build(self, env_ids: range, buffers: Any = None) -> Any:
         from holdfast.envs.gymnasium_world import GymWorld
 
@@ -33,6 +37,10 @@ class GymVectorEnv(EnvSection):
     name: str = world_name("gymvec:NAME", "Gymnasium environment with a vector implementation", "gymvec:CartPole-v1")
     hide: Entries = setting([], "indices of the observation entries to hide (vector observations only)")
     kwargs: dict[str, Any] = setting({}, "keyword arguments for gymnasium.make_vec")
+
+    @classmethod
+    def module_in(cls, name: str) -> str:
+        return name.partition(":")[2].rpartition(":")[0]  # gymvec:MODULE:ID
 
     def build(self, env_ids: range, buffers: Any = None) -> Any:
         from holdfast.envs.vector_world import make_vector_world

@@ -17,6 +17,10 @@ class PettingZooEnv(EnvSection):
     action_mask: bool = setting(False, "read the mask of legal actions from infos[agent]['action_mask']")
     kwargs: dict[str, Any] = setting({}, "keyword arguments for parallel_env")
 
+    @classmethod
+    def module_in(cls, name: str) -> str:
+        return name.partition(":")[2]
+
     def build(self, env_ids: range, buffers: Any = None) -> Any:
         from holdfast.envs.pettingzoo_world import PettingZooWorld
 
