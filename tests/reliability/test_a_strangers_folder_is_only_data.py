@@ -200,6 +200,7 @@ ALLOWED = {
     ("config/registry.py", "glob"): "source files of the package",
     ("trainer/progress.py", "open"): "the null device",
     ("cli/failures.py", "open"): "the null device",
+    ("custom_code.py", "open"): "the working directory of the process",
     ("policies/registry.py", "remove"): "an entry of sys.path",
     ("policies/parts/linear.py", "read_text"): "/proc/cpuinfo",
     ("audit/known_bugs.py", "read_text"): "data of the package",

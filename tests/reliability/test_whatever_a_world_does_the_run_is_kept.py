@@ -32,6 +32,7 @@ def assert_whole(run: Path) -> None:
         "checkpoints",
         "config.yaml",
         "metrics.jsonl",
+        "run-id",
         "summary.json",
     ]
     assert [load_checkpoint(path).facts["update"] for path in list_checkpoints(run / "checkpoints")] == [1, 2, 3, 4]
