@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from environments import ROOT, make_environment
+from environments import REQUIREMENTS, ROOT, make_environment
 from tables import make_tables, write_page
 
 HERE = Path(__file__).resolve().parent
@@ -29,20 +29,17 @@ TIMEOUT = 900.0  # seconds for one measurement
 class Peer:
     title: str
     script: str
-    requirements: Sequence[str] = ()  # none: runs in this environment
     with_torch: bool = True
     goals: Sequence[str] = ()  # tasks it has besides speed
 
 
 PEERS = {
     "holdfast": Peer("Holdfast", "run_holdfast.py", goals=("goal",)),
-    "sb3": Peer(
-        "sb3-contrib RecurrentPPO", "run_sb3.py", ("sb3-contrib==2.9.2", "gymnasium==1.4.0"), goals=("goal-zoo", "goal")
-    ),
-    "skrl": Peer("skrl PPO_RNN", "run_skrl.py", ("skrl==2.1.1", "gymnasium==1.4.0")),
-    "torchrl": Peer("TorchRL", "run_torchrl.py", ("torchrl==0.14.1", "gymnasium==1.4.0")),
-    "samplefactory": Peer("Sample Factory APPO", "run_samplefactory.py", ("sample-factory==2.1.1",)),
-    "jax": Peer("compiled JAX (world included)", "run_jax.py", ("jax==0.10.2", "jaxlib==0.10.2"), with_torch=False),
+    "sb3": Peer("sb3-contrib RecurrentPPO", "run_sb3.py", goals=("goal-zoo", "goal")),
+    "skrl": Peer("skrl PPO_RNN", "run_skrl.py"),
+    "torchrl": Peer("TorchRL", "run_torchrl.py"),
+    "samplefactory": Peer("Sample Factory APPO", "run_samplefactory.py"),
+    "jax": Peer("compiled JAX (world included)", "run_jax.py", with_torch=False),
 }
 
 
@@ -50,11 +47,9 @@ def main() -> None:
     options = parse_options()
     pythons: dict[str, Path | str] = {}
     for name in options.only:
-        peer = PEERS[name]
+        needs = REQUIREMENTS.get(name)  # none: runs in this environment
         try:
-            pythons[name] = (
-                make_environment(name, peer.requirements, peer.with_torch) if peer.requirements else sys.executable
-            )
+            pythons[name] = make_environment(name, needs, PEERS[name].with_torch) if needs else sys.executable
         except subprocess.CalledProcessError as error:
             pythons[name] = f"could not be installed: {' '.join(error.cmd[-2:])} failed"
     result: dict[str, Any] = {"machine": describe_machine(), "rows": []}

@@ -9,6 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+REQUIREMENTS = {
+    "sb3": ("sb3-contrib==2.9.2", "gymnasium==1.4.0"),
+    "skrl": ("skrl==2.1.1", "gymnasium==1.4.0"),
+    "torchrl": ("torchrl==0.14.1", "gymnasium==1.4.0"),
+    "rl_games": ("rl-games==1.6.5", "gymnasium==1.4.0"),
+    "rsl_rl": ("rsl-rl-lib==5.5.1",),
+    "puffer": ("einops>=0.8", "gymnasium==1.4.0"),  # and PufferLib, without what it requires
+    "samplefactory": ("sample-factory==2.1.1",),
+    "jax": ("jax==0.10.2", "jaxlib==0.10.2"),
+}
 
 
 def make_environment(name: str, requirements: Sequence[str], with_torch: bool = True) -> Path:

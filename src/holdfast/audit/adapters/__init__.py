@@ -2,10 +2,15 @@
 
 from holdfast.audit.adapters.bare import BareRecurrent
 from holdfast.audit.adapters.cleanrl import CleanRLAgent
+from holdfast.audit.adapters.common import last_steps, zero_where_first
 from holdfast.audit.adapters.contract import ContractPolicy
 from holdfast.audit.adapters.puffer import MettaGridLSTM, PufferPolicy
+from holdfast.audit.adapters.rl_games import RlGamesModel
+from holdfast.audit.adapters.rsl_rl import RslRlModels
 from holdfast.audit.adapters.sb3 import RecurrentPPOPolicy
+from holdfast.audit.adapters.skrl import SkrlModels
 from holdfast.audit.adapters.step_function import StepFunction
+from holdfast.audit.adapters.torchrl import TorchRLPolicy
 
 __all__ = [
     "BareRecurrent",
@@ -14,5 +19,11 @@ __all__ = [
     "MettaGridLSTM",
     "PufferPolicy",
     "RecurrentPPOPolicy",
+    "RlGamesModel",
+    "RslRlModels",
+    "SkrlModels",
     "StepFunction",
+    "TorchRLPolicy",
+    "last_steps",
+    "zero_where_first",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from holdfast.audit.adapters.common import SampledSubject, Sampler, zero_where_first
+from holdfast.audit.adapters.common import SampledSubject, Sampler, joined, zero_where_first
 from holdfast.audit.subject import Outputs, PolicyRaisedError, State, source_location
 from holdfast.errors import SettingsError, first_line, place_of
 
@@ -109,10 +109,3 @@ class MettaGridLSTM(PufferPolicy):
 
     def _to_learn(self, leaf: Tensor) -> Tensor:
         return leaf.unsqueeze(1)  # [B, layers, hidden]: the policy transposes states of three axes itself
-
-
-def joined(logits: Any) -> Tensor:
-    """Return one tensor [..., numbers] from logits (a tensor, or one per choice) or from a normal distribution."""
-    if isinstance(logits, torch.distributions.Normal):
-        return torch.cat([logits.mean, logits.stddev], -1)
-    return logits if isinstance(logits, Tensor) else torch.cat(list(logits), -1)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, Normal
 
+from holdfast.audit.adapters.common import slot_major, time_major
 from holdfast.audit.subject import ACTIONS, Outputs, State, Subject, source_location
 
 METHODS = {"step": "forward", "sequence": "evaluate_actions", "value": "predict_values"}
@@ -64,16 +65,14 @@ class RecurrentPPOPolicy(Subject):
 
     def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
         assert actions is not None
-        T, B = first.shape
         states = both(state)
-        flat_obs, starts, taken = (x.transpose(0, 1).flatten(0, 1) for x in (obs, first.float(), actions))
+        flat_obs, starts, taken = (slot_major(x) for x in (obs, first.float(), actions))
         values, log_prob, entropy = self.policy.evaluate_actions(flat_obs, taken, states, starts)
         scores = {"value": values.flatten(), "log_prob": log_prob, **self._choices(flat_obs, states, starts)}
         if entropy is not None:  # a squashed distribution has none
             scores["entropy"] = entropy
         after = self.policy.forward(flat_obs, states, starts)[-1]
-        outputs = {name: y.unflatten(0, (B, T)).transpose(0, 1) for name, y in scores.items()}
-        return outputs, (*after.pi, *after.vf)[: len(state)]
+        return time_major(scores, *first.shape), (*after.pi, *after.vf)[: len(state)]
 
     def value(self, obs: Tensor, state: State, first: Tensor) -> Outputs:
         return {"value": self.policy.predict_values(obs, both(state).vf, first.float()).flatten()}
