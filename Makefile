@@ -89,7 +89,7 @@ bugs: $(VENV)/.installed  ## what state bugs cost: curves of broken policies bes
 soak: $(VENV)/.installed  ## 3,000 updates with and without workers: does memory, or anything else, grow? (long)
 	$(BIN)/python proofs/soak.py $(ARGS)
 
-kills: $(VENV)/.installed  ## SIGKILL at 50 points of a run, continued each time: is it the run it would have been? (long)
+kills: $(VENV)/.installed  ## SIGKILL at 104 points of 13 different runs, resumed each time: is each the run it would have been? (long)
 	$(BIN)/python proofs/kills.py $(ARGS)
 
 chaos: $(VENV)/.installed  ## ten minutes of everything that can happen to a run (ARGS="--minutes 3")

@@ -1,8 +1,8 @@
 """`make kills`: kill training with SIGKILL at many points, resume it each time, and compare with an uninterrupted run.
 
 The final checkpoint (weights, optimiser, memory, random generators, worlds) and every line of the metrics except timing must be
-identical. Points are counted events, not times: the n-th step of the worlds, the n-th gradient step, the n-th file of the run
-opened for writing, synced, renamed or removed, the n-th folder created.
+identical. Points are counted events, not times: the n-th step of the worlds, the n-th gradient step, before or after the n-th
+file of the run is written, synced, renamed or removed, or the n-th folder created.
 """
 
 from __future__ import annotations
@@ -27,41 +27,54 @@ import torch
 from holdfast.checkpoint import list_checkpoints, load_checkpoint
 from holdfast.config import load_settings
 from holdfast.envs import World
+from holdfast.files import Folder
 from holdfast.rollout import Collector
 from holdfast.runs import TIMING, RunFolder, read_metrics
 from holdfast.trainer import learner, train
 
-FILE_EVENTS = {"open": "open", "os.rename": "rename", "os.remove": "remove", "os.rmdir": "remove", "os.mkdir": "mkdir"}
 SMALL = ["trainer.checkpoint_interval=2", "trainer.keep.last=1", "progress=off"]
+CARTPOLE = [
+    "settings=cartpole_no_velocity",
+    "env.num_envs=8",
+    "trainer.batch_size=256",
+    "trainer.minibatch_size=128",
+    "trainer.total_timesteps=2560",
+]
+PENDULUM = [
+    "settings=pendulum_no_velocity",
+    "env.num_envs=4",
+    "trainer.batch_size=128",
+    "trainer.minibatch_size=64",
+    "trainer.total_timesteps=1280",
+]
+MEMORY = [
+    "settings=memory",
+    "env.num_envs=2",
+    "trainer.batch_size=512",
+    "trainer.minibatch_size=256",
+    "trainer.total_timesteps=3072",
+]
+SEGMENTS = ["trainer.horizon=8", "trainer.minibatch_size=64"]  # several segments per slot
 RUNS = {
-    "cartpole": [
-        "settings=cartpole_no_velocity",
-        "env.num_envs=8",
-        "trainer.batch_size=256",
-        "trainer.minibatch_size=128",
-        "trainer.total_timesteps=2560",
-    ],
-    "memory": [
-        "settings=memory",
-        "env.num_envs=2",
-        "trainer.batch_size=512",
-        "trainer.minibatch_size=256",
-        "trainer.total_timesteps=3072",
-    ],
-    "workers": [
-        "settings=pendulum_no_velocity",
-        "env.num_envs=4",
-        "trainer.batch_size=128",
-        "trainer.minibatch_size=64",
-        "trainer.num_workers=2",
-        "trainer.total_timesteps=1280",
-    ],
+    "cartpole": CARTPOLE,
+    "memory": MEMORY,
+    "workers": [*PENDULUM, "trainer.num_workers=2"],
+    "gru": [*CARTPOLE, "policy.core=gru", "policy.layers=2"],
+    "mingru": [*MEMORY, "policy.core=mingru"],
+    "memoryless": [*CARTPOLE, "policy.core=none"],
+    "vtrace": [*PENDULUM, "trainer.advantage=vtrace", "trainer.prioritized.alpha=0.6"],
+    "burn-in": [*CARTPOLE, *SEGMENTS, "trainer.burn_in=4"],
+    "refreshed": [*CARTPOLE, *SEGMENTS, "trainer.start_states=refreshed"],
+    "regularised": [*CARTPOLE, "trainer.l2_init=0.01", "trainer.weight_clip=2", "trainer.target_kl=0.01"],
+    "lifetime": [*MEMORY, "policy.memory_scope=lifetime", "seed=5"],
+    "components": [*MEMORY, "agent=latent_attn_tiny"],
+    "collect": ["env=collect", "env.num_envs=2", "trainer.horizon=16", "trainer.total_timesteps=3000"],
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--points", type=int, default=50, help="number of kills, spread over the runs")
+    parser.add_argument("--points", type=int, default=104, help="number of kills, spread over the runs")
     parser.add_argument("--seed", type=int, default=0, help="seed for choosing the points")
     parser.add_argument("runs", nargs="*", choices=[[], *RUNS], help="runs to kill (default: all)")
     options = parser.parse_args()
@@ -127,8 +140,8 @@ def run_forked(work: Callable[[], Any]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def on_events(run: Path, happened: Callable[[str], None]) -> None:
-    """From now on, call `happened(event)` at every countable event of this run in this process."""
+def on_events(happened: Callable[[str], None]) -> None:
+    """From now on, call `happened(event)` at every countable event in this process."""
 
     def report(owner: Any, name: str, event: str, after: bool = False) -> None:
         original = getattr(owner, name)
@@ -146,28 +159,15 @@ def on_events(run: Path, happened: Callable[[str], None]) -> None:
     report(learner.Learner, "_step", "gradient step", after=True)
     report(Collector, "collect", "rollout", after=True)
     report(RunFolder, "log_metrics", "line of metrics", after=True)
-    report(os, "fsync", "fsync", after=True)
-    report(os, "rename", "rename", after=True)
-
-    def hook(event: str, args: tuple[Any, ...]) -> None:
-        if event in FILE_EVENTS and (event not in ("open", "os.mkdir") or creates_part_of(run, event, args)):
-            happened(FILE_EVENTS[event])
-
-    sys.addaudithook(hook)
-
-
-def creates_part_of(run: Path, event: str, args: tuple[Any, ...]) -> bool:
-    """Whether an open or mkdir creates something inside the run folder; imports and libraries cause many others."""
-    path, _, flags = args
-    if isinstance(path, int) or (event == "open" and not flags & (os.O_WRONLY | os.O_RDWR)):
-        return False
-    return Path(os.path.abspath(os.fsdecode(path))).is_relative_to(run)
+    for event in ("write", "append", "rename", "remove", "sync", "subfolder"):
+        report(Folder, event, event, after=True)
+    report(os, "fsync", "fsync", after=True)  # inside Folder.write: the file is whole, but not under its name
 
 
 def run_counting(words: list[str], run: str, file: Path) -> None:
     counts: Counter[str] = Counter()
     settings = load_settings([*words, f"run={run}"])
-    on_events(Path(settings.runs_dir, run), lambda event: counts.update([event]))
+    on_events(lambda event: counts.update([event]))
     train(settings)
     file.write_text(json.dumps(counts))
 
@@ -182,7 +182,7 @@ def run_killed(words: list[str], run: str, event: str, nth: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     settings = load_settings([*words, f"run={run}"])
-    on_events(Path(settings.runs_dir, run), happened)
+    on_events(happened)
     train(settings)
 
 
