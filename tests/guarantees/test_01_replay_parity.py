@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.policies.parts import linear
 from holdfast.ppo import Experience
 from holdfast.rollout import Collector
 from holdfast.spec import keys
@@ -66,6 +67,19 @@ def test_scoring_reproduces_every_stored_step(
 def test_parity_holds_when_memory_is_reset_before_each_rollout():
     policy = make("box", "lstm")
     experience, _, _ = collect(policy, 3, 4, 2, 3, reset_memory_each_rollout=True)
+    assert max(worst_difference(policy, experience, torch.arange(6))) <= LIMIT
+
+
+@pytest.mark.parametrize("name", ["fast", "agent=fast"])
+def test_parity_holds_with_linear_layers_of_onednn(name, monkeypatch):
+    """Whatever this processor prefers: the layers that are wide enough use oneDNN, in acting and in learning."""
+    products = []
+    monkeypatch.setattr(linear, "USE_ONEDNN", True)
+    product = linear._product
+    monkeypatch.setattr(linear, "_product", lambda *args: products.append(args) or product(*args))
+    policy = make(name, "lstm")
+    experience, _, _ = collect(policy, 3, 4, 2, 2)
+    assert products
     assert max(worst_difference(policy, experience, torch.arange(6))) <= LIMIT
 
 
