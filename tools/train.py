@@ -13,7 +13,8 @@ def start(words: "list[str]") -> None:
         start_in_venv(words)
         hint = "run `make train` once, or install this folder with pip"
         sys.exit(f"{missing.name} is not installed for {sys.executable}: {hint}.")
-    main(["train", *words])
+    sys.argv[1:] = ["train", *words]
+    main()
 
 
 def start_in_venv(words: "list[str]") -> None:

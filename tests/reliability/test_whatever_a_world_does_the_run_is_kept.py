@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from holdfast.checkpoint import list_checkpoints, load_checkpoint
 from holdfast.config import load_settings
+from holdfast.custom_code import exits_reported
 from holdfast.envs import closing
+from holdfast.errors import HoldfastError
 from holdfast.trainer import train
-from support.runs import SMALL_NET, TINY, digest
+from support.runs import CARTPOLE, REPOSITORY, SMALL_NET, TINY, digest, last_of_each
 
 ROWDY = ["env=gym:support.rowdy:Rowdy-v0", *TINY, *SMALL_NET]
 
@@ -78,3 +83,98 @@ def test_a_close_that_fails(deed, what, behaved, caplog, monkeypatch, tmp_path):
     [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warning.startswith(f"env=gym:support.rowdy:Rowdy-v0: environment 0 {what}")
     assert_whole(tmp_path / "runs" / "demo")
+
+
+def holdfast(redirections: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run `holdfast WORDS` in a shell, which can redirect streams, to a PIPE that nobody reads, too. Capture the others."""
+    paths = os.pathsep.join([str(REPOSITORY / "tests"), os.environ.get("PYTHONPATH", "")])
+    unread, pipe = os.pipe()
+    os.close(unread)
+    shell = f'exec "$0" -m holdfast "$@" {redirections.replace("PIPE", str(pipe))}'
+    env = {**os.environ, "PYTHONPATH": paths}
+    try:
+        return subprocess.run(
+            ["bash", "-c", shell, sys.executable, *words],
+            env=env,
+            pass_fds=[pipe],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+    finally:
+        os.close(pipe)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("streams", "words"),
+    [
+        ("<&- >&- 2>&-", ["env.kwargs.close=sleep"]),
+        (">/dev/full 2>/dev/full", ["env.kwargs.close=sleep", "trainer.num_workers=1"]),
+        (">&PIPE 2>&1", ["progress=lines"]),
+    ],
+)
+def test_no_output_is_needed_and_no_thread_is_waited_for(streams, words, behaved, tmp_path):
+    deeds = rowdy(reset="leave_a_thread", step="write_a_lot+change_folder")
+    done = holdfast(streams, "train", *last_of_each([*deeds, "run=demo", *words]))
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert_whole(tmp_path / "runs" / "demo")
+    assert results(tmp_path / "runs" / "demo") == behaved
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("streams", "words", "code"),
+    [
+        ("<&- >&- 2>&-", ["settings"], 0),
+        (">&PIPE", ["settings"], 141),
+        (">/dev/full", ["settings", "trainer"], 1),
+        (">/dev/full", ["--help"], 1),
+        (">&- 2>/dev/full", ["settings", "nonsense"], 2),
+        ("2>&-", ["evaluate", "nonsense"], 2),
+        (">/dev/full 2>&-", ["audit", "nonsense"], 2),
+    ],
+)
+def test_exit_codes_without_output(streams, words, code):
+    done = holdfast(streams, *words)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr in ("", "the output could not be written: No space left on device.\n")
+
+
+EXITS = """
+import os, sys
+from holdfast.policies.plain.box import BoxPolicy
+
+class Exits(BoxPolicy):
+    calls = 0
+
+    def act(self, inputs, state):
+        type(self).calls += 1
+        if type(self).calls > 40:  # in the third rollout
+            EXIT
+        return super().act(inputs, state)
+"""
+
+
+@pytest.mark.parametrize("exit", ["os._exit(3)", "sys.exit(0)"])
+def test_a_policy_that_exits_is_reported_and_the_run_is_saved(exit, caplog, tmp_path):
+    (tmp_path / "mine.py").write_text(EXITS.replace("EXIT", exit))
+    words = [*CARTPOLE, "py_agent=./mine.py:Exits", "run=demo", "audit=off"]
+    words = [word for word in words if not word.startswith(("policy.encoder", "policy.heads"))]
+    with pytest.raises(HoldfastError, match=rf"called {re.escape(exit)} at mine\.py:11"):
+        train(load_settings(words))
+    [saved] = list_checkpoints(tmp_path / "runs" / "demo" / "checkpoints")[-1:]
+    assert load_checkpoint(saved).facts["update"] == 2
+    assert "The run is saved up to update 2" in caplog.text
+
+
+def test_children_and_threads_may_exit():
+    """Only the process of the run, and only in a thread where an exception stops it, is kept from ending."""
+    with exits_reported():
+        child = os.fork()
+        if child == 0:
+            os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    code = "import os, threading, time\nfrom holdfast.custom_code import exits_reported\n"
+    code += "with exits_reported():\n    threading.Thread(target=os._exit, args=(7,)).start()\n    time.sleep(60)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 7

@@ -9,14 +9,16 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 
 import typer
 
 import holdfast
-from holdfast.cli.failures import FAILED, Output, error_for, reporting_failures
-from holdfast.cli.supervise import supervised
+from holdfast.cli.failures import FAILED, Output, error_for, open_closed_streams, reporting_failures, safe_output
+from holdfast.cli.supervise import ending_in_time, supervised
+from holdfast.custom_code import SafeStream, exits_reported
 from holdfast.errors import HoldfastError, SettingsError
 
 if TYPE_CHECKING:
@@ -37,12 +39,20 @@ RunsDir = Annotated[Path, typer.Option(help="Folder that contains the run folder
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Entry point of `holdfast` and of tools/train.py."""
+    """Entry point of `holdfast` and of tools/train.py. With `argv`, the caller decides when the process ends."""
+    open_closed_streams()
     if argv is None and sys.argv[1:2] == ["audit"] and hasattr(os, "fork"):
         named = {"--json": Output.JSON, "--github": Output.GITHUB}
         output = next((named[word] for word in sys.argv if word in named), Output.TEXT)
-        supervised(lambda: app(prog_name="holdfast"), output)
-    app(args=None if argv is None else list(argv), prog_name="holdfast")
+        with safe_output():
+            supervised(lambda: _run(None), output)
+    with nullcontext() if argv is not None else ending_in_time():
+        _run(argv)
+
+
+def _run(argv: Sequence[str] | None) -> None:
+    with safe_output():
+        app(args=None if argv is None else list(argv), prog_name="holdfast")
 
 
 def _version(wanted: bool) -> None:
@@ -85,7 +95,8 @@ def train(
     run=NAME          the run's folder, runs/NAME; if it exists, the run is resumed with the settings it was started
                       with (resume=never refuses to resume, resume=must refuses to start a new run)
     """
-    with reporting_failures():
+    # A run is whole even if nobody reads what it prints.
+    with reporting_failures(), redirect_stdout(cast(TextIO, SafeStream(sys.stdout))):
         from holdfast.config import load_settings
 
         settings = load_settings(words or [])
@@ -137,7 +148,7 @@ def evaluate(
     holdfast evaluate runs/first --episodes 100 --sample --json
     holdfast evaluate first env=memory env.corridor=6
     """
-    with reporting_failures():
+    with reporting_failures(), exits_reported():
         from holdfast.config import load_run_world
         from holdfast.runs import find_run
         from holdfast.runs.folder import CONFIG

@@ -7,12 +7,14 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from enum import StrEnum
+from typing import TextIO, cast
 
 import typer
 
 from holdfast.cli.github import annotation
+from holdfast.custom_code import SafeStream
 from holdfast.errors import HoldfastError, SettingsError
 
 BAD_SETTINGS, FAILED, INTERRUPTED, PIPE_CLOSED = 2, 1, 130, 141
@@ -38,7 +40,7 @@ class StderrHandler(logging.StreamHandler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr
-        if self.stream is not None:  # None if it was closed before Python started
+        if self.stream is not None:  # None in a library, if it was closed before Python started
             super().emit(record)
 
 
@@ -64,7 +66,6 @@ def reporting_failures() -> Iterator[None]:
     try:
         with log_to_stderr():
             yield
-        sys.stdout.flush()
     except HoldfastError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(BAD_SETTINGS if isinstance(error, SettingsError) else FAILED) from None
@@ -73,7 +74,28 @@ def reporting_failures() -> Iterator[None]:
         if code is None:  # otherwise training has reported where it stopped
             typer.echo("interrupted", err=True)
         raise typer.Exit(code or INTERRUPTED) from None
-    except BrokenPipeError:
-        # The reader, such as `| head`, is gone; Python would complain again when it flushes stdout at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(PIPE_CLOSED) from None
+
+
+def open_closed_streams() -> None:
+    """Open /dev/null for streams that were closed at the start; otherwise a file of the run would take their number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, mode)  # noqa: SIM115  (open until the process ends)
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
+
+
+@contextmanager
+def safe_output() -> Iterator[None]:
+    """Let a command run to its end although stdout or stderr is broken. If stdout is, a command that succeeded fails."""
+    out, err = SafeStream(sys.stdout), SafeStream(sys.stderr)
+    with redirect_stdout(cast(TextIO, out)), redirect_stderr(cast(TextIO, err)):
+        try:
+            yield
+        except SystemExit as end:
+            out.flush()
+            if end.code or out.error is None:
+                raise
+            if isinstance(out.error, BrokenPipeError):  # the reader, such as `| head`, is gone
+                sys.exit(PIPE_CLOSED)
+            sys.exit(f"the output could not be written: {out.error.strerror}.")

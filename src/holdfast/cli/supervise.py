@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from holdfast.cli.failures import BAD_SETTINGS, Output, error_for
 
 DONE = b"."
+ENDING_SECONDS = 2.0  # time for threads to end by themselves
 _done_pipes: list[int] = []  # in the child: pipes to write DONE to before a normal exit
 
 
@@ -45,6 +47,29 @@ def supervised(command: Callable[[], None], output: Output = Output.TEXT) -> NoR
     sys.exit(code)
 
 
+@contextmanager
+def ending_in_time() -> Iterator[None]:
+    """Let the process end soon after a command, even if custom code has left threads running, for which Python would wait."""
+    try:
+        yield
+    except SystemExit as end:
+        left = [
+            thread for thread in threading.enumerate() if not thread.daemon and thread is not threading.main_thread()
+        ]
+
+        def give_up(code: int) -> None:
+            print(
+                f"not waiting for thread {left[0].name!r}, which the world or the policy left running", file=sys.stderr
+            )
+            leave(code)
+
+        if left:
+            timer = threading.Timer(ENDING_SECONDS, give_up, [_exit_code(end)])
+            timer.daemon = True
+            timer.start()
+        raise
+
+
 def leave(code: int) -> NoReturn:
     """Exit the child process at once, even if threads are running, and report a normal exit to the parent."""
     for stream in (sys.stdout, sys.stderr, sys.__stdout__):
@@ -67,12 +92,16 @@ def _announced(reader: int) -> bool:
 
 def _run(command: Callable[[], None]) -> NoReturn:
     """Run the command in the child process and exit with the command's exit code."""
-    code: object = 1
+    code = 1
     try:
         command()
         code = 0
     except SystemExit as end:
-        code = end.code
+        code = _exit_code(end)
     except BaseException:
         traceback.print_exc()
-    leave(code if isinstance(code, int) else int(code is not None))
+    leave(code)
+
+
+def _exit_code(end: SystemExit) -> int:
+    return end.code if isinstance(end.code, int) else int(end.code is not None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 
+from holdfast import custom_code
 from holdfast.errors import HoldfastError
 
 
@@ -20,7 +21,9 @@ def environment_error(world: str, where: str, doing: str, step: int, error: Base
     """Return the error to show to the user. `where`: such as "environment 3 (slot 3)"; `doing`: "step" or "reset"."""
     if isinstance(error, BadValue):
         return HoldfastError(f"{world}: {where} returned {error} from {doing}() at step {step}.")
-    frames = traceback.extract_tb(error.__traceback__)[-1:]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != custom_code.__file__][
+        -1:
+    ]
     origin = [f"\nRaised in {frame.name}, {os.path.basename(frame.filename)} line {frame.lineno}." for frame in frames]
     return HoldfastError(
         f"{world}: {where} raised {describe_error(error)} in {doing}() at step {step}.{''.join(origin)}"

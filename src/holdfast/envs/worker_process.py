@@ -11,15 +11,17 @@ import json
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, TextIO, cast
 
 import numpy as np
 
 from holdfast.config.sections import EnvSection
+from holdfast.custom_code import SafeStream
 from holdfast.envs.failures import describe_error, last_lines
 from holdfast.envs.world import Buffers, ReplayError, ReplayPoint, World
 from holdfast.errors import HoldfastError, NonFiniteError, SettingsError
@@ -52,6 +54,9 @@ def serve(
         signal.signal(number, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
+
+    if sys.stdout is not None:
+        sys.stdout = cast(TextIO, SafeStream(sys.stdout))  # an environment that prints survives a full disk
 
     buffers = shared_buffers(memory, spec, num_slots, rows)
     with contextlib.suppress(BrokenPipeError):  # the parent closed the world during a step

@@ -13,7 +13,7 @@ import psutil
 
 from holdfast.config.batches import BatchPlan, plan_batches
 from holdfast.config.settings import Settings
-from holdfast.custom_code import process_restored
+from holdfast.custom_code import exits_reported, process_restored
 from holdfast.envs import World, make_world
 from holdfast.errors import HoldfastError
 from holdfast.policies import Policy
@@ -45,6 +45,7 @@ class TrainResult:
 
 
 @process_restored()
+@exits_reported()
 def train(settings: Settings, resumable: Resumable | None) -> TrainResult:
     """Train a new run or resume one. All checks come before the first worker or file is created."""
     runs = runs_folder(settings).absolute()  # from here on, the world may change the working directory
@@ -71,7 +72,7 @@ def train(settings: Settings, resumable: Resumable | None) -> TrainResult:
     except Stopped:
         logger.warning("Stopped%s", _describe_saved(settings, run) if run else " before training began.")
         raise
-    except HoldfastError:
+    except (HoldfastError, SystemExit):
         if run is not None and run.saved:
             logger.warning("The run failed%s", _describe_saved(settings, run))
         raise

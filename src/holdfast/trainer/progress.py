@@ -17,6 +17,8 @@ from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TaskProgressColumn
 from rich.text import Text
 
+from holdfast.custom_code import SafeStream
+
 REDRAW_S = 0.5  # a redraw takes about 5 ms
 LINE_S = 5.0  # minimum time between two lines
 LINE_SHARE = 0.05  # print a line after this fraction of the run,
@@ -40,7 +42,7 @@ def make_progress_view(kind: str, title: str, total_steps: int, stream: TextIO |
     stream = stream or sys.stdout
     if kind == "off" or stream is None:  # sys.stdout is None if it was closed before Python started
         return Lines(title, total_steps, Console(quiet=True))
-    console = Console(file=cast(TextIO, _SafeStream(stream)), highlight=False)
+    console = Console(file=cast(TextIO, SafeStream(stream)), highlight=False)
     is_terminal = not stream.closed and stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown", "")
     bars = console.encoding.startswith("utf") and (kind == "bars" or (kind == "auto" and is_terminal))
     return (Bars if bars else Lines)(title, total_steps, console)
@@ -156,30 +158,6 @@ class Bars(Lines):
             f"\n[dim]time[/]  {''.join(shares)}",
         )
         return Panel(rows, title=Text(self.title, "bold"), title_align="left", border_style="bright_black", width=width)
-
-
-class _SafeStream:
-    """Wrap a stream: after a write error (closed pipe, lost terminal, full disk), discard all further output."""
-
-    def __init__(self, stream: TextIO):
-        self._stream = stream
-
-    def write(self, text: str) -> None:
-        if self._stream.closed:
-            return
-        encoding = getattr(self._stream, "encoding", None) or "utf-8"
-        try:
-            self._stream.write(text.encode(encoding, "replace").decode(encoding))
-            self._stream.flush()
-        except OSError:  # send the rest to /dev/null, including what is flushed at exit
-            with open(os.devnull, "w") as nowhere:
-                os.dup2(nowhere.fileno(), self._stream.fileno())
-
-    def flush(self) -> None:
-        """Do nothing: `write` flushes."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
 
 
 def duration(seconds: float | None) -> str:

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+exit_at_once = os._exit  # training replaces os._exit, which custom code may call
+
 
 class Stopped(KeyboardInterrupt):
     """Raised when a signal asks the run to stop. `code` is the exit code."""
@@ -59,7 +61,7 @@ class StopSignals:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._signalled:
-            os._exit(128 + number)  # workers end with their parent; an unfinished checkpoint keeps its hidden name
+            exit_at_once(128 + number)  # workers end with their parent; an unfinished checkpoint keeps its hidden name
         self._signalled = True
         if self._held:
             self._asked = number
