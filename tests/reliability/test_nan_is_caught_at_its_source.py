@@ -14,7 +14,7 @@ from holdfast.checkpoint import list_checkpoints, load_checkpoint
 from holdfast.errors import HoldfastError, NonFiniteError
 from holdfast.runs import read_metrics
 from holdfast.trainer import learner
-from support.runs import CARTPOLE, SMALL_NET, TINY, digest, run
+from support.runs import CARTPOLE, SMALL_NET, TINY, digest, run, run_stopped
 
 # 16 steps of 4 environments per update: the fault in step 23 is in the second rollout, and no checkpoint is due.
 FAULTY = ["env=gym:support.faulty:Faulty-v0", *TINY, *SMALL_NET, "trainer.checkpoint_interval=0"]
@@ -97,3 +97,15 @@ def test_too_many_in_a_row_stop_the_run_with_every_minibatch_kept(tmp_path: Path
     ]
     for file in kept:
         assert torch.is_tensor(safetensors.torch.load_file(file)["env_obs"])
+
+
+def test_they_are_counted_across_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """One at the end of update 2, then the run is stopped; resumed, the second of update 3 is the third in a row."""
+    words = [*CARTPOLE, "trainer.skipped_updates=2"]
+    with monkeypatch.context() as patch:
+        spoil_gradients(patch, range(3, 4), float("nan"))
+        run_stopped(words, tmp_path, "demo", after=2)
+    spoil_gradients(monkeypatch, range(100), float("nan"))
+    with pytest.raises(HoldfastError, match="non-finite gradient 3 times in a row"):
+        run(words, tmp_path, "demo")
+    assert len(read_metrics(tmp_path / "demo")) == 2

@@ -68,7 +68,7 @@ class Learner:
         """Prepare the optimizer. `on_skipped(loss, minibatch)` is called for every skipped gradient step."""
         self.policy, self.settings, self.plan, self.generator = policy, settings, plan, generator
         self._on_skipped = on_skipped
-        self._skipped_in_a_row = 0
+        self.skipped_in_a_row = 0
         # Both policy families use the same order of parameters, so that sums over weights round alike.
         named = sorted(policy.named_parameters(), key=lambda item: shared_name(item[0]))
         self.params = {name: parameter for name, parameter in named if parameter.requires_grad}
@@ -147,7 +147,7 @@ class Learner:
                     skipped += 1
                     self._skip(float(loss.detach()), batch, start)
                     continue
-                self._skipped_in_a_row = 0
+                self.skipped_in_a_row = 0
                 if s.advantage == "vtrace":
                     experience.write_back(ratio, ids, losses.log_ratio.exp())
                 for name, value in (losses.metrics() | norms).items():
@@ -227,14 +227,14 @@ class Learner:
 
     def _skip(self, loss: float, batch: Segments, start: State) -> None:
         """Report a skipped gradient step; raise HoldfastError after more than `skipped_updates` in a row."""
-        self._skipped_in_a_row += 1
+        self.skipped_in_a_row += 1
         if self._on_skipped is not None:
             tensors = {**batch.inputs, **{f"start_state_{i}": leaf for i, leaf in enumerate(start)}}
             tensors |= {keys.ACTIONS: batch.actions, keys.LOG_PROB: batch.log_prob, keys.VALUES: batch.values}
             self._on_skipped(loss, {**tensors, "valid": batch.valid, "advantages": batch.advantages})
-        if self._skipped_in_a_row > self.settings.skipped_updates:
+        if self.skipped_in_a_row > self.settings.skipped_updates:
             raise HoldfastError(
-                f"non-finite gradient {self._skipped_in_a_row} times in a row (loss {loss:.4g}); those steps were skipped.\n"
+                f"non-finite gradient {self.skipped_in_a_row} times in a row (loss {loss:.4g}); those steps were skipped.\n"
                 "Try a smaller trainer.lr or trainer.max_grad_norm. The last checkpoint is intact."
             )
 

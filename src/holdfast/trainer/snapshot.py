@@ -66,6 +66,7 @@ def take_snapshot(progress: Progress, agent: MettaAgent, learner: Learner, colle
         world_seed=collector.world.seed,
         world_steps=collector.world.steps,
         optimizer=optimizer_facts,
+        skipped_in_a_row=learner.skipped_in_a_row,
         rng=rng_facts,
         world=agent.built_for.to_json(),
         policy=agent.settings.model_dump(mode="json"),
@@ -96,6 +97,7 @@ def restore_snapshot(snapshot: Snapshot, agent: MettaAgent, learner: Learner, co
         reason = _replay_worlds(snapshot, collector)
         generator.set_state(tensors["rng"]["sampling"])
         learner.generator.set_state(tensors["rng"]["minibatches"])
+        learner.skipped_in_a_row = state.skipped_in_a_row
         _set_random_states(tensors["rng"], state.rng)
     return reason
 

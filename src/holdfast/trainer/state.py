@@ -52,6 +52,7 @@ class RunState(Progress):
     world_seed: Count
     world_steps: Count
     optimizer: dict[str, Any]
+    skipped_in_a_row: Count  # gradient steps; checkpoints of version 0.1.0 do not have this count
     rng: GlobalRandomState
     world: dict[str, Any]  # the WorldSpec the agent was built for
     policy: dict[str, Any]  # the policy's settings
@@ -64,6 +65,7 @@ class RunState(Progress):
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> RunState:
         """Build a RunState from facts.json; raise CheckpointError if a field is missing or invalid."""
+        facts = {"skipped_in_a_row": 0, **facts}
         if missing := cls.__dataclass_fields__.keys() - facts.keys():  # the defaults are for new runs only
             raise CheckpointError(f"{min(missing)} is missing in facts.json")
         try:
