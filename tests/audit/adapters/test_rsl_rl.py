@@ -84,6 +84,7 @@ def failed(actor, critic, **options):
     return {finding.check.name for finding in audit(RslRlModels(actor, critic), **options).failures}
 
 
+@pytest.mark.slow
 def test_sound_models_pass():
     assert failed(StandIn(2), StandIn(1)) == set()
     assert failed(StandIn(2, nn.GRU), StandIn(1), quick=True) == set()

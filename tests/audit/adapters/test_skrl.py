@@ -67,6 +67,7 @@ def failed(*models, **options):
     return {finding.check.name for finding in audit(SkrlModels(*models), **options).failures}
 
 
+@pytest.mark.slow
 def test_sound_models_pass_with_a_value_model_of_their_own_and_shared():
     assert failed(StandIn(), StandIn(1)) == set()
     shared = StandIn()
