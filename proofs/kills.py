@@ -54,7 +54,7 @@ MEMORY = [
     "trainer.minibatch_size=256",
     "trainer.total_timesteps=3072",
 ]
-SEGMENTS = ["trainer.horizon=8", "trainer.minibatch_size=64"]  # several segments per slot
+SEGMENTS = ["trainer.horizon=8"]  # several segments per slot
 RUNS = {
     "cartpole": CARTPOLE,
     "memory": MEMORY,
@@ -68,7 +68,7 @@ RUNS = {
     "regularised": [*CARTPOLE, "trainer.l2_init=0.01", "trainer.weight_clip=2", "trainer.target_kl=0.01"],
     "lifetime": [*MEMORY, "policy.memory_scope=lifetime", "seed=5"],
     "components": [*MEMORY, "agent=latent_attn_tiny"],
-    "collect": ["env=collect", "env.num_envs=2", "trainer.horizon=16", "trainer.total_timesteps=3000"],
+    "collect": ["env=collect", "env.num_envs=4", "trainer.horizon=16", "trainer.total_timesteps=1280"],
 }
 
 
