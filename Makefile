@@ -6,7 +6,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test check fix format lint types fast-tests bench bench-peers walk audit-peers audit-agents audit-matrix learn learn-agents bugs soak kills chaos clean
+.PHONY: help install train test check fix format lint types fast-tests bench bench-peers walk audit-peers audit-agents audit-matrix audit-unusual learn learn-agents bugs soak kills chaos clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ audit-agents: $(VENV)/.installed  ## audit every agent with every core and twent
 
 audit-matrix: $(VENV)/.installed  ## audit the broken policies of the tests; writes docs/audit-matrix.md and the key of known bugs
 	PYTHONPATH=tests $(BIN)/python -m audit.mutants.matrix
+
+audit-unusual: $(VENV)/.installed  ## audit correct policies of unusual kinds with five seeds: is there a false alarm? (long)
+	PYTHONPATH=tests $(BIN)/python -m audit.false_alarms $(ARGS)
 
 learn: $(VENV)/.installed  ## the ready-made settings with a goal, three seeds: do they learn? (long)
 	$(BIN)/python proofs/learn.py $(ARGS)

@@ -9,9 +9,15 @@ from torch import Tensor
 
 from holdfast.audit.compare import differences
 from holdfast.audit.context import Context
-from holdfast.audit.findings import Register, Tally
+from holdfast.audit.findings import SAME, Register, Tally
 from holdfast.audit.script import ACT, AWKWARD_RESETS, MANY, SCORE, STATE, STEP
-from holdfast.audit.subject import ACROSS_EPISODES, NotOfferedError, PolicyRaisedError, UnusableError, raised_by_auditor
+from holdfast.audit.subject import (
+    ACROSS_EPISODES,
+    NotOfferedError,
+    PolicyRaisedError,
+    UnusableError,
+    raised_by_auditor,
+)
 
 CHECKS = Register()
 
@@ -144,16 +150,25 @@ def reset_with_one_slot(ctx: Context, tally: Tally) -> None:
 
 @CHECKS(needs=(STATE,), excused_by=ACROSS_EPISODES)
 def reset_equals_initial_state(ctx: Context, tally: Tally) -> None:
-    """A reset gives the same outputs as starting from the initial state.
+    """A reset leads to the initial state, whatever came before it.
 
     Cost: Every episode but the first begins from a different state than evaluation and learning assume.
     Fix: Reset to initial_state, even if it is learned or not zero.
     """
     for form in ctx.forms:
         script = ctx.script(T=3, B=MANY, resets={b: [0] for b in range(MANY)})
-        fresh = replace(script, start=ctx.subject.initial_state(MANY), first=torch.zeros_like(script.first))
+        fresh = replace(script, start=ctx.subject.initial_state(MANY))
         size = float(ctx.compare(form, script, fresh).max())
         tally.expect_unchanged(form, size, f"outputs after a reset are {size:.2g} away from those of the initial state")
+        # Without the flag, outputs may differ, because a policy may use the flag as an input too. But they must not be
+        # those of a start from zeros, in all tensors or in one, instead of the initial state.
+        fresh = replace(fresh, first=torch.zeros_like(script.first))
+        if (size := float(ctx.compare(form, script, fresh).max())) > SAME:
+            zeros = tuple(torch.zeros_like(leaf) for leaf in fresh.start)
+            wrong = [replace(fresh, start=zeros), *(fresh.with_start_leaf(i, leaf) for i, leaf in enumerate(zeros))]
+            to_zeros = any(float(ctx.compare(form, script, start).max()) <= SAME for start in wrong)
+            message = f"a reset writes zeros, which gives outputs {size:.2g} away from those of the initial state"
+            tally.expect(form, not to_zeros, message)
 
 
 @CHECKS(quick=True)
