@@ -176,16 +176,17 @@ class Context(Probe):
         )
         return SAME + 10 * float(differences(one, other).max())
 
-    def rounding_growth(self, script: Script) -> float:
-        """Return how far a change of the state at step 5, as small as rounding, moves later outputs without resets."""
+    def rounding_growth(self, script: Script, since: int = 5) -> float:
+        """Return how far a change of the state at a step, as small as rounding, moves later outputs without resets."""
         script = replace(script, first=torch.zeros_like(script.first))
-        head, tail = (
-            replace(script, obs=script.obs[part], first=script.first[part]) for part in (slice(5), slice(5, None))
-        )
-        state = self.run(STEP, head).final
-        nudged = tuple(leaf * (1 + 1e-6) if leaf.is_floating_point() or leaf.is_complex() else leaf for leaf in state)
-        one, other = (self.run(STEP, replace(tail, start=start)).outputs for start in (state, nudged))
-        return float(differences(one, other).max())
+        if since:
+            before = replace(script, obs=script.obs[:since], first=script.first[:since])
+            script = Script(script.obs[since:], script.first[since:], self.run(STEP, before).final)
+        return float(self.compare(STEP, script, replace(script, start=self.scaled(script.start, 1 + 1e-6))).max())
+
+    def scaled(self, state: State, factor: float) -> State:
+        """Multiply the tensors of a state that are not counters or masks."""
+        return tuple(leaf * factor if self.is_continuous(i, leaf) else leaf for i, leaf in enumerate(state))
 
     def state_difference(self, a: State, b: State) -> float:
         return float(state_differences(a, b, self.subject.slot_axis).max())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from types import FunctionType, MethodType, ModuleType
@@ -21,13 +21,21 @@ ATOMS = (str, bytes, int, float, type(None), type, torch.dtype, ModuleType)
 
 def retained_tensors(subject: Subject) -> list[tuple[str, Tensor]]:
     """Return every tensor that can be reached from the policy, parameters aside, with its attribute path."""
-    found = _walk(subject, "", set())
-    return [(name, x) for name, x in found if isinstance(x, Tensor) and not isinstance(x, nn.Parameter)]
+    return [(name, x) for name, x in _retained(subject) if isinstance(x, Tensor) and not isinstance(x, nn.Parameter)]
 
 
-def retained_size(subject: Subject) -> int:
-    """Return the bytes of reachable tensors and arrays, plus one for each entry of a list or dict."""
-    return sum(_size(thing) for _, thing in _walk(subject, "", set()))
+def retained_sizes(subject: Subject) -> Counter[str]:
+    """Return, by attribute path, the bytes of reachable tensors and arrays, and the entries of lists and dicts."""
+    sizes: Counter[str] = Counter()
+    for name, thing in _retained(subject):
+        sizes[name] += _size(thing)
+    return sizes
+
+
+def name_some(names: Iterable[str], most: int = 3) -> str:
+    """Return the first few of these names."""
+    names = [*dict.fromkeys(names)]
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def weights_without_memory(probe: Probe, module: nn.Module) -> dict[str, Tensor]:
@@ -45,6 +53,13 @@ def weights_without_memory(probe: Probe, module: nn.Module) -> dict[str, Tensor]
 def copy_tensors(module: nn.Module) -> dict[str, Tensor]:
     """Return copies of parameters and buffers by name."""
     return {name: x.detach().clone() for name, x in (*module.named_parameters(), *module.named_buffers())}
+
+
+def _retained(subject: Subject) -> Iterator[tuple[str, Any]]:
+    """Yield (path, object) of everything that the policy retains. Paths begin with attributes of the user's, not ours."""
+    adapter, seen = type(subject).__module__.startswith("holdfast."), {id(subject)}
+    for key, value in list(vars(subject).items()):
+        yield from _walk(value, "" if adapter else key, seen)
 
 
 def _walk(thing: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:

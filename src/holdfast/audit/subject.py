@@ -61,6 +61,10 @@ class Subject:
     # Indices of state tensors that only select or count (masks, counters) and so need no gradient.
     no_gradient: tuple[int, ...] = ()
     declared: frozenset[str] = frozenset()
+    # Set passes_rewards if the policy gets rewards. Unless last_reward is None, use it as the reward that arrives with
+    # the first observation of each episode.
+    passes_rewards = False
+    last_reward: float | None = None
     fixed_flag_dtype = ""  # why flags of other types cannot be passed; if set, integer_flags is not run
     hint = ""  # added to the error message if the policy cannot be run
 
@@ -99,7 +103,9 @@ class Subject:
         """Return the bootstrap value as {"value": [B]}, computed from the policy's own memory without changing it."""
         raise NotOfferedError("no call that only computes values")
 
-    def score(self, obs: Tensor, terminated: Tensor, truncated: Tensor, state: State, actions: Tensor) -> Outputs:
+    def score(
+        self, obs: Tensor, terminated: Tensor, truncated: Tensor, state: State, actions: Tensor | None
+    ) -> Outputs:
         """Run `sequence` with terminated and truncated as separate flags."""
         raise NotOfferedError("no score(), which takes terminated and truncated flags, provided")
 

@@ -1,6 +1,6 @@
 """Deliberately broken policies, at least one for each check of the auditor, and the correct policy they are made from."""
 
-from audit.mutants import episodes, gradients, learning, sequences, slots, stored_memory
+from audit.mutants import episodes, gradients, learning, overlooked, sequences, slots, stored_memory
 from audit.mutants.reference_policy import ReferencePolicy
 from audit.mutants.register import MUTANTS, Mutant
 
@@ -11,6 +11,7 @@ __all__ = [
     "episodes",
     "gradients",
     "learning",
+    "overlooked",
     "sequences",
     "slots",
     "stored_memory",

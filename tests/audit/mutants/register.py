@@ -1,21 +1,24 @@
-"""The list of mutants. Each is the reference policy with one bug that a real project had or could easily have."""
+"""The list of mutants. Each is a correct policy with one bug that a real project had or could easily have."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
-from audit.mutants.reference_policy import ReferencePolicy
+from holdfast.audit.subject import Subject
 
 
 @dataclass(frozen=True)
 class Mutant:
     """A broken policy and the check that is there to catch it."""
 
-    kind: type[ReferencePolicy]
+    kind: Callable[..., Subject]  # takes a seed
     check: str
     seen: str = ""  # projects that had the bug
     needs: str = ""  # a check that runs only on policies that can have this bug
+    same_as: str = ""  # the mutant with the same bug in another policy
+    explained: str = ""  # words of the explanation shown first that name the cause
 
     @property
     def name(self) -> str:
@@ -26,12 +29,15 @@ class Mutant:
         return (self.kind.__doc__ or "").strip()
 
 
+Kind = TypeVar("Kind", bound=Callable[..., Subject])
 MUTANTS: list[Mutant] = []
 
 
-def caught_by(check: str, seen: str = "", needs: str = "") -> Callable[[type[ReferencePolicy]], type[ReferencePolicy]]:
-    def add(kind: type[ReferencePolicy]) -> type[ReferencePolicy]:
-        MUTANTS.append(Mutant(kind, check, seen, needs))
+def caught_by(
+    check: str, seen: str = "", needs: str = "", same_as: str = "", explained: str = ""
+) -> Callable[[Kind], Kind]:
+    def add(kind: Kind) -> Kind:
+        MUTANTS.append(Mutant(kind, check, seen, needs, same_as, explained))
         return kind
 
     return add

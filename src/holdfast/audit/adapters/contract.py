@@ -29,6 +29,8 @@ METHODS |= dict.fromkeys(("step", "sequence", "act", "value_from_memory", "score
 class ContractPolicy(SampledSubject):
     """A policy of this contract as a subject. observations(N, generator) returns [N, ...], make() a new policy."""
 
+    passes_rewards = True
+
     def __init__(self, policy: Policy, observations: Sampler, name: str = "", make: Callable[[], Policy] | None = None):
         super().__init__(None, observations)
         self.policy = self.module = policy
@@ -61,7 +63,9 @@ class ContractPolicy(SampledSubject):
         self.policy.predict_values({str(key): td[str(key)].unsqueeze(0) for key in td.sorted_keys}, memory)
         return outputs_of(self.policy(td, state=memory))
 
-    def score(self, obs: Tensor, terminated: Tensor, truncated: Tensor, state: State, actions: Tensor) -> Outputs:
+    def score(
+        self, obs: Tensor, terminated: Tensor, truncated: Tensor, state: State, actions: Tensor | None
+    ) -> Outputs:
         td = self._scored(obs, terminated, truncated, state, actions)
         return {name: y.transpose(0, 1) for name, y in outputs_of(td).items()}
 
@@ -90,9 +94,12 @@ class ContractPolicy(SampledSubject):
 
     def _td(self, obs: Tensor, terminated: Tensor, truncated: Tensor) -> TensorDict:
         """Pack the inputs, [B] or [B, T], into the keys of the contract."""
+        rewards = rewards_of(obs, terminated.dim())
+        if self.last_reward is not None:
+            rewards = rewards.where((terminated == 0) & (truncated == 0), self.last_reward)
         entries: dict[str, Any] = {
             keys.OBS: obs,
-            keys.REWARDS: rewards_of(obs, terminated.dim()),
+            keys.REWARDS: rewards,
             keys.DONES: terminated,
             keys.TRUNCATEDS: truncated,
         }

@@ -24,7 +24,8 @@ class StepFunction(SampledSubject):
     [B] marks observations that start an episode; it is boolean, and in one check int64, uint8 or float32 (use
     `--declare boolean_flags` if callers never pass those). Give sequence(obs [T, B, ...], state, first [T, B]) if learning
     runs other code; if step returns `actions`, sequence gets them [T, B, ...] as a fourth argument, to score. The outputs
-    `value`, `log_prob`, `entropy` and `full_log_probs` have checks of their own; all others are compared as numbers.
+    `value`, `log_prob`, `entropy` and `full_log_probs` have checks of their own; all others are compared as numbers. If
+    an observation contains the reward that arrived with it, reward_index says where: obs[..., reward_index].
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class StepFunction(SampledSubject):
         slot_axis: int = 1,
         layered: bool = True,
         no_gradient: tuple[int, ...] = (),
+        reward_index: int | None = None,
         name: str = "",
     ):
         super().__init__(obs_shape, observations)
@@ -47,21 +49,30 @@ class StepFunction(SampledSubject):
         owner = getattr(step, "__self__", step)
         self.module = module if module is not None or not isinstance(owner, nn.Module) else owner
         self.slot_axis, self.layered, self.no_gradient = slot_axis, layered, no_gradient
+        self.reward_index, self.passes_rewards = reward_index, reward_index is not None
         self.name = name or name_of(step)
 
     def initial_state(self, B: int) -> State:
         return leaves_of(self._initial_state(B), self._example)
 
     def step(self, obs: Tensor, state: State, first: Tensor) -> tuple[Outputs, State]:
+        obs = self._with_last_reward(obs, first)
         outputs, after = check_pair(self._step(obs, shaped_like(self._example, state), first), "step")
         return named(outputs), leaves_of(after, self._example)
 
     def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
         if self._sequence is None:
             raise NotOfferedError("no sequence= given, so learning is taken to run the same steps as acting")
-        taken = () if actions is None else (actions,)
+        obs, taken = self._with_last_reward(obs, first), () if actions is None else (actions,)
         outputs, after = check_pair(self._sequence(obs, shaped_like(self._example, state), first, *taken), "sequence")
         return named(outputs), leaves_of(after, self._example)
+
+    def _with_last_reward(self, obs: Tensor, first: Tensor) -> Tensor:
+        if self.last_reward is None or self.reward_index is None:
+            return obs
+        obs = obs.clone()
+        obs[..., self.reward_index].masked_fill_(first != 0, self.last_reward)
+        return obs
 
     def where(self, method: str) -> str:
         code = self._sequence if method == "sequence" and self._sequence is not None else self._step

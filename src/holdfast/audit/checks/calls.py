@@ -10,7 +10,7 @@ import torch
 from holdfast.audit.compare import differences
 from holdfast.audit.context import Context
 from holdfast.audit.findings import Register, Tally
-from holdfast.audit.retained import retained_tensors
+from holdfast.audit.retained import name_some, retained_tensors
 from holdfast.audit.script import ACT, AWKWARD_RESETS, SCORE, SEQUENCE, STATE, STEP, Script, Trace
 from holdfast.audit.sensitivity import modes_restored
 from holdfast.audit.subject import NotOfferedError, Outputs, copy_state
@@ -138,8 +138,7 @@ def calls_are_repeatable(ctx: Context, tally: Tally) -> None:
         changed += [name for name, x in kept.items() if name not in now or not x.equal(now[name])]
         two = ctx.run(form, script, actions, draw=2).outputs
         size = ctx.difference_ignoring_draws(one, two)
-        named = [*dict.fromkeys(changed)][:3]
-        hint = f"; a call changes {', '.join(named)}" if named else ""
+        hint = f"; a call changes {name_some(changed)}" if changed else ""
         tally.expect_unchanged(form, size, f"outputs of two equal calls differ by {size:.2g}{hint}")
 
 

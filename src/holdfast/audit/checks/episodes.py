@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -10,10 +11,11 @@ from torch import Tensor
 from holdfast.audit.compare import differences
 from holdfast.audit.context import Context
 from holdfast.audit.findings import SAME, Register, Tally
-from holdfast.audit.script import ACT, AWKWARD_RESETS, MANY, SCORE, STATE, STEP
+from holdfast.audit.script import ACT, AWKWARD_RESETS, MANY, SCORE, STATE, STEP, Script
 from holdfast.audit.subject import (
     ACROSS_EPISODES,
     NotOfferedError,
+    Outputs,
     PolicyRaisedError,
     UnusableError,
     raised_by_auditor,
@@ -185,23 +187,30 @@ def reset_only_ended_slots(ctx: Context, tally: Tally) -> None:
         tally.expect_unchanged(form, size, f"a slot without a reset moved by {size:.2g} when other slots were reset")
 
 
-def _reset_after(ctx: Context, tally: Tally, kind: str) -> None:
-    """Expect a reset, in act and score, after an episode that ended in this way."""
-    script = replace(ctx.script(T=4, B=3, resets={1: [2]}), ended_by=kind)
-    other = replace(script, start=ctx.random_state(3))
-    actions = ctx.run(STEP, script).actions
+def _outputs_by_end(ctx: Context, tally: Tally, *scripts: Script) -> Iterator[tuple[str, list[Outputs]]]:
+    """Run scripts in each call that is told how episodes ended, act and score. Yield the call and the outputs."""
+    actions = ctx.run(STEP, scripts[0]).actions
     for call in (ACT, SCORE):
         try:
-            usual, changed = (ctx.run(call, shown, actions).outputs for shown in (script, other))
+            outputs = [ctx.run(call, script, actions).outputs for script in scripts]
         except NotOfferedError as reason:
-            tally.remark = f"only act was checked: {reason}"
+            tally.remark = f"{call} was not checked: {reason}"
             continue
+        yield call, outputs
+    if not tally.measured:
+        raise NotOfferedError("no act() or score() provided: no call is told how episodes ended")
+
+
+def _reset_after(ctx: Context, tally: Tally, kind: str) -> None:
+    """Expect a reset after an episode that ended in this way."""
+    script = replace(ctx.script(T=4, B=3, resets={1: [2]}), ended_by=kind)
+    for call, (usual, changed) in _outputs_by_end(ctx, tally, script, replace(script, start=ctx.random_state(3))):
         size = float(differences(usual, changed)[2:, 1].max())
         message = f"memory survived the end of an episode that was {kind} and moved an output by {size:.2g}"
         tally.expect_unchanged(call, size, message)
 
 
-@CHECKS(needs=(STATE, ACT), look_at="act", excused_by=ACROSS_EPISODES, quick=True)
+@CHECKS(needs=(STATE,), look_at="act", excused_by=ACROSS_EPISODES, quick=True)
 def reset_on_terminated(ctx: Context, tally: Tally) -> None:
     """Memory is reset after an episode that was terminated.
 
@@ -211,7 +220,7 @@ def reset_on_terminated(ctx: Context, tally: Tally) -> None:
     _reset_after(ctx, tally, "terminated")
 
 
-@CHECKS(needs=(STATE, ACT), look_at="act", excused_by=ACROSS_EPISODES, quick=True)
+@CHECKS(needs=(STATE,), look_at="act", excused_by=ACROSS_EPISODES, quick=True)
 def reset_on_truncated(ctx: Context, tally: Tally) -> None:
     """Memory is reset after an episode that was truncated.
 
@@ -221,7 +230,7 @@ def reset_on_truncated(ctx: Context, tally: Tally) -> None:
     _reset_after(ctx, tally, "truncated")
 
 
-@CHECKS(needs=(ACT,), look_at="act")
+@CHECKS(look_at="act")
 def terminated_equals_truncated(ctx: Context, tally: Tally) -> None:
     """A reset is the same whether terminated, truncated or both are set.
 
@@ -230,16 +239,31 @@ def terminated_equals_truncated(ctx: Context, tally: Tally) -> None:
     1.
     """
     script = ctx.script(resets=AWKWARD_RESETS)
-    actions = ctx.run(STEP, script).actions
-    for call in (ACT, SCORE):
-        try:
-            terminated, *others = (
-                ctx.run(call, replace(script, ended_by=how), actions).outputs
-                for how in ("terminated", "truncated", "both")
-            )
-        except NotOfferedError as reason:
-            tally.remark = f"only act was checked: {reason}"
-            continue
+    scripts = [replace(script, ended_by=how) for how in ("terminated", "truncated", "both")]
+    for call, (terminated, *others) in _outputs_by_end(ctx, tally, *scripts):
         for how, outputs in zip(("truncated", "both flags"), others, strict=True):
             size = float(differences(terminated, outputs).max())
             tally.expect_unchanged(call, size, f"outputs moved by {size:.2g} with {how} instead of terminated")
+
+
+@CHECKS(excused_by=("lifetime_memory",))
+def last_reward_stays_in_its_episode(ctx: Context, tally: Tally) -> None:
+    """The last reward of an episode, which arrives with the first observation of the next, changes no output.
+
+    Cost: The reward that ended an episode is an input of the next one: the policy starts it differently after a success.
+    Fix: Zero the last reward where first is set, as memory is. If memory is kept across episodes on purpose, use
+    --declare lifetime_memory.
+    """
+    if not ctx.subject.passes_rewards:
+        raise NotOfferedError("passes_rewards is not set: the policy gets no rewards, or only as part of observations")
+    for form in ctx.forms:
+        script = ctx.script(resets=AWKWARD_RESETS)
+        actions, outputs = ctx.run(STEP, script).actions, []
+        try:
+            for reward in (0.0, 3.0):
+                ctx.subject.last_reward = reward
+                outputs.append(ctx.run(form, script, actions).outputs)
+        finally:
+            ctx.subject.last_reward = None
+        size = float(differences(*outputs).max())
+        tally.expect_unchanged(form, size, f"the last reward of an episode moved outputs of the next by {size:.2g}")

@@ -13,6 +13,7 @@ from holdfast.audit.context import Context
 from holdfast.audit.dependence import differentiate, random_projection
 from holdfast.audit.findings import SAME, Register, Tally
 from holdfast.audit.probe import Probe
+from holdfast.audit.retained import name_some
 from holdfast.audit.script import AWKWARD_RESETS, CHAOTIC, LONG, MANY, SEQUENCE, STATE, STEP, Script
 from holdfast.audit.sensitivity import perturb, redraw_weights, values_restored
 from holdfast.audit.subject import ACROSS_EPISODES, NotOfferedError, Outputs
@@ -188,12 +189,11 @@ def learning_has_gradients(ctx: Context, tally: Tally) -> None:
     weights = {name: x for name, x in ctx.subject.module.named_parameters() if x.requires_grad}
     found = differentiate(total, [*weights.values()])
     invalid = [name for name, g in zip(weights, found, strict=True) if not g.isfinite().all()]
-    message = f"{', '.join(invalid[:3])} gets a NaN or infinite gradient from {', '.join(policy)}"
+    message = f"{name_some(invalid)} gets a NaN or infinite gradient from {', '.join(policy)}"
     tally.expect(SEQUENCE, not invalid, message)
     zero = [name for name, g in zip(weights, found, strict=True) if not g.any()]
     lost = [name for name in zero if _depends_on(ctx, script, actions, policy, weights[name])]
-    more = f" (and {len(lost) - 3} more)" if len(lost) > 3 else ""
-    message = f"{', '.join(policy)} depends on {', '.join(lost[:3])}{more}, but without a gradient"
+    message = f"{', '.join(policy)} depends on {name_some(lost)}, but without a gradient"
     tally.expect(SEQUENCE, not lost, message)
 
 
@@ -232,8 +232,7 @@ def parameters_get_gradients(ctx: Context, tally: Tally) -> None:
             missing = {name: x for name, x in missing.items() if x not in reached}
             if not missing:
                 break
-    more = f" and {len(missing) - NUM_NAMED} more" if len(missing) > NUM_NAMED else ""
-    message = f"no gradient reaches {', '.join([*missing][:NUM_NAMED])}{more}"
+    message = f"no gradient reaches {name_some(missing, NUM_NAMED)}"
     outputs = ctx.output_names[form]
     if missing and ("value" not in outputs or len(outputs) < 2):
         raise NotOfferedError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 from holdfast.audit.compare import differences
 from holdfast.audit.context import Context
@@ -135,3 +136,20 @@ def replay_from_stored_state(ctx: Context, tally: Tally) -> None:
         size = float(differences(acted.outputs, scored.outputs)[:upto].max())
         message = f"replayed from the recorded memory, {T} steps of {B} slots are {size:.2g} away from acting"
         tally.expect_unchanged(SEQUENCE, size, message, ctx.replay_limit(replayed, acted.actions))
+
+
+@CHECKS(needs=(STATE, SEQUENCE), look_at="sequence", excused_by=("zero_start_states",))
+def large_states_replay(ctx: Context, tally: Tally) -> None:
+    """Acting and learning agree from start states up to ten times larger than usual, too.
+
+    Cost: In long episodes memory grows, and from then on learning uses a different memory than acting did.
+    Fix: Look for a clamp, clip or normalisation of the state that only acting or only learning applies.
+    """
+    for form, scale in product([form for form in ctx.forms if form != SEQUENCE], (3, 10)):
+        script = ctx.script(T=3, B=3)
+        script = replace(script, start=ctx.scaled(script.start, scale))
+        acted = ctx.run(form, script)
+        size = float(differences(acted.outputs, ctx.run(SEQUENCE, script, acted.actions).outputs).max())
+        message = f"from a start state {scale} times larger, outputs are {size:.2g} away from those of {form}"
+        rounding = 10 * ctx.rounding_growth(script, since=0)
+        tally.expect_unchanged(SEQUENCE, size, message, ctx.replay_limit(script, acted.actions) + rounding)

@@ -6,25 +6,26 @@ Bootstrap values must not change this memory, and must equal the values of actin
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import product
 
 import torch
 
 from holdfast.audit.compare import differences, stack_steps, state_differences
 from holdfast.audit.context import Context
 from holdfast.audit.findings import Register, Tally
-from holdfast.audit.retained import retained_size, retained_tensors
+from holdfast.audit.retained import name_some, retained_sizes, retained_tensors
 from holdfast.audit.script import ACT, STATE, STEP, VALUE, VALUE_FROM_MEMORY, Script
 from holdfast.audit.subject import NotOfferedError, Outputs, copy_state
 
 CHECKS = Register()
 
 
-def _act(ctx: Context, steps: int, B: int = 3, fresh: bool = True) -> list[Outputs]:
+def _act(ctx: Context, steps: int | Script, B: int = 3, fresh: bool = True) -> list[Outputs]:
     """Act for some steps, from a random memory if `fresh`, else from the current one. Return the outputs by step."""
-    script = ctx.script(T=steps, B=B)
+    script = ctx.script(T=steps, B=B) if isinstance(steps, int) else steps
     if fresh:
         ctx.subject.set_memory(script.start)
-    return [ctx.subject.act(*script.act_inputs(t)) for t in range(steps)]
+    return [ctx.subject.act(*script.act_inputs(t)) for t in range(len(script.obs))]
 
 
 @CHECKS(needs=(STATE, ACT), look_at="act", quick=True)
@@ -37,7 +38,7 @@ def memory_is_detached(ctx: Context, tally: Tally) -> None:
     with torch.enable_grad():
         _act(ctx, 3)
     with_graph = [name for name, x in retained_tensors(ctx.subject) if x.grad_fn is not None]
-    tally.expect(ACT, not with_graph, f"{', '.join(with_graph[:3])} keeps an autograd graph between calls")
+    tally.expect(ACT, not with_graph, f"{name_some(with_graph)} keeps an autograd graph between calls")
 
 
 @CHECKS(needs=(STATE, ACT), look_at="act")
@@ -71,18 +72,17 @@ def memory_is_bounded(ctx: Context, tally: Tally) -> None:
     Cost: The process uses more RAM with every step, until it is killed.
     Fix: Keep only the newest state of each slot; look for lists and dicts that are only ever appended to.
     """
-    for call in ctx.calls:
+    for call, ends in product(ctx.calls, ((), (1, 3))):
         sizes = []
         for steps in (4, 8, 8):
-            if call == ACT:
-                _act(ctx, steps, fresh=False)
-            else:
-                ctx.run(call, ctx.script(T=steps, B=3))
-            sizes.append(retained_size(ctx.subject))
-        message = (
-            f"data kept by the policy grew from {sizes[1]:,} to {sizes[2]:,} in 8 steps (bytes plus container entries)"
-        )
-        tally.expect(call, sizes[2] <= sizes[1], message)
+            script = ctx.script(T=steps, B=3, resets={b: [*ends] for b in range(3)})
+            _act(ctx, script, fresh=False) if call == ACT else ctx.run(call, script)
+            sizes.append(retained_sizes(ctx.subject))
+        grown = [name for name, size in sizes[2].items() if size > sizes[1][name]]
+        before, after = (sum(size[name] for name in grown) for size in sizes[1:])
+        during = "8 steps with 6 episode ends" if ends else "8 steps"
+        message = f"{name_some(grown)} grew from {before:,} to {after:,} in {during} (bytes plus container entries)"
+        tally.expect(call, sizes[2].total() <= sizes[1].total(), message)
 
 
 @CHECKS(needs=(STATE, ACT), look_at="set_memory")
