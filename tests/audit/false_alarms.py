@@ -7,7 +7,7 @@ import argparse
 
 from holdfast.audit import audit
 from support import unusual_policies as with_table
-from support.unusual_memories import UNUSUAL_MEMORIES
+from support.unusual_heads import UNUSUAL_WITHOUT_TABLE
 
 KINDS = [
     with_table.HasFewReluUnits,
@@ -30,7 +30,7 @@ KINDS = [
     with_table.ChoosesHard,
     with_table.WaitsForACue,
     with_table.HandsBackNoState,
-    *UNUSUAL_MEMORIES,
+    *UNUSUAL_WITHOUT_TABLE,
 ]
 
 

@@ -26,7 +26,7 @@ KNOWN_AS = {
     "LearningIgnoresResets": "LearningIgnoresResets",
     "ResetsAfterStep": "ResetsAfterStep",
     "ResetsOnlyH": "ResetsOnlyH",
-    "FlagsAsIndices": None,
+    "FlagsAsIndices": "FlagsAsIndices",
     "ActingHasNoMemory": None,
     "StartsFromZeros": "StartsFromZeros",
     "StartsOneStepLate": "StartsOneStepLate",

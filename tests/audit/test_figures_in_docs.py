@@ -22,4 +22,4 @@ def test_every_row_of_the_peers_page_counts_every_check():
 def test_the_docs_count_checks_and_mutants():
     assert f"{len(CHECKS)} checks" in text("README.md")
     assert f"{len(MUTANTS)} known bugs" in text("docs/audit.md")
-    assert f"a correct policy and {len(MUTANTS)} broken ones" in text("ARCHITECTURE.md")
+    assert f"correct policies and {len(MUTANTS)} broken ones" in text("ARCHITECTURE.md")

@@ -15,11 +15,20 @@ import torch
 from holdfast.audit.checks import CHECKS
 from holdfast.audit.context import Context
 from holdfast.audit.dependence import DependencyMap
+from holdfast.audit.diagnosis import diagnose
 from holdfast.audit.findings import Check, Finding, Tally, Verdict, judge
 from holdfast.audit.known_bugs import KnownBug, matching_bugs
 from holdfast.audit.script import CALLS, SEQUENCE
 from holdfast.audit.sensitivity import raise_sensitivity, restored_afterwards
-from holdfast.audit.subject import DEVIATIONS, NotOfferedError, Subject, UnusableError, raised_by_auditor
+from holdfast.audit.subject import (
+    DEVIATIONS,
+    NotANumberError,
+    NotOfferedError,
+    PolicyRaisedError,
+    Subject,
+    UnusableError,
+    raised_by_auditor,
+)
 from holdfast.config.nearest import did_you_mean
 from holdfast.errors import HoldfastError, SettingsError, first_line, place_of
 
@@ -39,10 +48,10 @@ class Report:
 
     @property
     def failures(self) -> list[Finding]:
-        """Failed checks: likely root causes first, then the checks of matching known bugs."""
+        """Failed checks: likely root causes first, then those with a known cause, then those of matching known bugs."""
         found = [finding for finding in self.findings if finding.verdict == Verdict.FAIL]
         likely = {bug.check for bug in self.known_bugs}
-        return sorted(found, key=lambda finding: (-finding.check.root, finding.check.name not in likely))
+        return sorted(found, key=lambda f: (f.check.root < 2, not f.cause, f.check.name not in likely, -f.check.root))
 
     @cached_property
     def known_bugs(self) -> list[KnownBug]:
@@ -120,6 +129,7 @@ def audit(
             if on_check is not None:
                 on_check(check.name)
             findings.append(run_check(check, context))
+        findings = diagnose(context, findings)
         calls = tuple(context.calls)
     seconds = time.perf_counter() - began
     return Report(subject.name, tuple(findings), on_purpose, seconds, calls, note, context.not_scored, context.maps)
@@ -155,7 +165,7 @@ def select_checks(names: Iterable[str] | str | None = None, quick: bool = False)
 def run_check(check: Check, context: Context) -> Finding:
     """Run one check. An error that the policy raises is a failure of the check."""
     began = time.perf_counter()
-    tally = Tally()
+    tally, context.running = Tally(), ""
     try:
         with torch.no_grad():  # a check that needs gradients enables them
             for need in check.needs:
@@ -167,8 +177,11 @@ def run_check(check: Check, context: Context) -> Finding:
         if tally.violations:
             finding = judge(check, tally, context.excuses(check))
     except (Exception, SystemExit) as error:
+        if isinstance(error, NotANumberError) and context.nan_found_by:
+            return Finding(check, Verdict.NOT_RUN, f"the policy returned NaN, as {context.nan_found_by} reports")
+        context.nan_found_by = check.name if isinstance(error, NotANumberError) else context.nan_found_by
         if isinstance(error, UnusableError):
-            evidence = str(error)
+            evidence, cause, advice = str(error).rstrip("."), type(error).__name__, error.advice
         elif raised_by_auditor(error):
             place = traceback.extract_tb(error.__traceback__)[-1]
             raise UnusableError(
@@ -176,8 +189,12 @@ def run_check(check: Check, context: Context) -> Finding:
                 f"({Path(place.filename).name}:{place.lineno}). Please report it."
             ) from error
         else:
-            evidence = f"the policy raised {type(error).__name__}: {first_line(error)}{place_of(error)}"
-        finding = Finding(check, Verdict.FAIL, evidence, failed_shares={"": 1.0})  # no single call failed
+            during = f", in {context.running}" if context.running else ""
+            evidence = f"the policy raised {type(error).__name__}: {first_line(error)}{place_of(error)}{during}"
+            cause, advice = PolicyRaisedError.__name__, PolicyRaisedError.advice
+        shown = replace(check, cost="Training or evaluation stops where it makes the same call.", fix=advice)
+        shares = {"": 1.0}  # no single call failed
+        finding = Finding(shown, Verdict.FAIL, evidence, failed_shares=shares, cause=cause)
     # Point at the call that failed, unless the check is about another method.
     method = finding.call if finding.call in CALLS and check.look_at in CALLS else check.look_at
     where = context.subject.where(method) if finding.verdict == Verdict.FAIL else ""

@@ -22,6 +22,7 @@ class Context(Probe):
     def __init__(self, subject: Subject, seed: int, declared: frozenset[str]):
         super().__init__(subject, seed)
         self.declared = declared
+        self.nan_found_by = ""  # the first check in which the policy returned NaN
         self.maps: dict[tuple[str, str], DependencyMap] = {}  # by (changes or gradients, form)
 
     def require_module(self) -> nn.Module:

@@ -106,6 +106,7 @@ class Finding:
     call: str = ""  # the call that the evidence is about
     failed_shares: Mapping[str, float] = field(default_factory=dict)  # by call: the share of measurements that failed
     where: str = ""
+    cause: str = ""  # what the diagnosis found; the evidence and the fix of the check are then about it
     seconds: float = 0.0
 
     def to_json(self) -> dict[str, str | float]:

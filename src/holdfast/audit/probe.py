@@ -10,7 +10,16 @@ from torch import Tensor
 
 from holdfast.audit.compare import check_outputs, check_pair, differences, stack_steps, to_double
 from holdfast.audit.script import ACT, SCORE, SEQUENCE, STATE, STEP, VALUE, VALUE_FROM_MEMORY, B, Script, T, Trace
-from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, Subject, UnusableError, copy_state
+from holdfast.audit.subject import (
+    ACTIONS,
+    NotANumberError,
+    NotOfferedError,
+    Outputs,
+    State,
+    Subject,
+    UnusableError,
+    copy_state,
+)
 
 POOL = 48  # number of observations that scripts are made from
 
@@ -29,6 +38,7 @@ class Probe:
             raise UnusableError(f"observations({POOL}) returned {len(self.pool)}: return a tensor [{POOL}, ...].")
         if bool((self.pool == self.pool[:1]).all()):
             raise UnusableError(f"observations({POOL}) are all equal: the audit needs different ones.")
+        self.running = ""  # the current call, for error messages
         self._num_shown = 0
         self._num_states = count()
 
@@ -177,6 +187,7 @@ class Probe:
         The policy gets copies, so that one that writes into its arguments does not damage the script.
         """
         learns = call in (SEQUENCE, SCORE)
+        self.running = "{} with T={} and B={}".format(call, *script.first.shape)
         if learns:
             actions = self.run(STEP, script).actions if actions is None else actions
             actions = None if actions is None else actions.detach()
@@ -246,7 +257,8 @@ class Probe:
                     f"return [{T}, {B}, ...]."
                 )
             if output.isnan().any():
-                raise UnusableError(f"{call} returned NaN in {name}.")
+                at = int(output.isnan().flatten(1).any(1).nonzero()[0])
+                raise NotANumberError(f"{call} returned NaN in {name} at step {at} of {T}.")
 
     def check_state(self, state: State, B: int, source: str) -> State:
         """Check that a state is a tuple of tensors with B slots on `slot_axis`."""
@@ -259,7 +271,7 @@ class Probe:
                     f"{source}: entry {i} of the state is a {type(leaf).__name__}: return a flat tuple of tensors."
                 )
             if leaf.isnan().any():
-                raise UnusableError(f"{source} returned NaN in the state.")
+                raise NotANumberError(f"{source} returned NaN in the state.")
             if leaf.dim() <= axis or leaf.shape[axis] != B:
                 hint = " Set slot_axis." if B in leaf.shape else ""
                 raise UnusableError(

@@ -40,9 +40,28 @@ class NotOfferedError(Exception):
 class UnusableError(SettingsError):
     """The subject cannot be audited: it raises, or returns something of the wrong type or shape."""
 
+    advice = (
+        "Return the same names, types and shapes from every call, for any number of steps and slots. squeeze() without "
+        "an axis drops too many axes if there is only one slot or one step."
+    )
+
 
 class PolicyRaisedError(UnusableError):
     """The policy raised an error. The message comes from an adapter and lists the arguments of the call."""
+
+    advice = (
+        "Fix this error first: the promise could not be tested. If it only comes with one slot or one step, look for "
+        "squeeze() without an axis; if with more slots than before, for sizes that are fixed when the policy is created."
+    )
+
+
+class NotANumberError(UnusableError):
+    """The policy returned NaN."""
+
+    advice = (
+        "Look for a division by zero, the logarithm or square root of a number below zero, and infinity minus infinity. "
+        "If it begins after many steps, memory grows without bound."
+    )
 
 
 class Subject:
@@ -128,6 +147,10 @@ class Subject:
     def rebuild(self) -> Subject:
         """Return a new policy of the same kind with other weights, to load a checkpoint into."""
         raise NotOfferedError("no rebuild() provided")
+
+    def state_name(self, i: int) -> str:
+        """Return a name of tensor i of the state for the report."""
+        return f"tensor {i} of the state"
 
     def where(self, method: str) -> str:
         """Return file:line of the code behind a method, for the report; '' if unknown."""

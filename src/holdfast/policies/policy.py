@@ -33,6 +33,7 @@ class Policy(nn.Module):
 
     head_names: tuple[str, ...] = ("actor", "critic")  # prefixes of the parameters that count as heads
     declared_deviations: tuple[str, ...] = ()  # names of deviations that `holdfast audit` reports as intended
+    no_gradient: tuple[int, ...] = ()  # indices of state tensors that only select or count, for `holdfast audit`
     _unlearned: Tensor | None
 
     def __init_subclass__(cls, **options: Any) -> None:

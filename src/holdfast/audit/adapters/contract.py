@@ -36,6 +36,7 @@ class ContractPolicy(SampledSubject):
         self.policy = self.module = policy
         self.spec: WorldSpec = policy.spec
         self.make = make
+        self.no_gradient = tuple(policy.no_gradient)
         self.name = name or type(policy).__name__
         implied = {"lifetime_memory": policy.memory_scope == "lifetime", "memoryless": not policy.has_memory()}
         self.declared = frozenset(policy.declared_deviations) | {name for name, meant in implied.items() if meant}

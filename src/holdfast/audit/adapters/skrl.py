@@ -63,10 +63,12 @@ class SkrlModels(SampledSubject):
         return self._act({"observations": obs}, zero_where_first(state, first, self.slot_axis))
 
     def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
-        assert actions is not None
         return self.score(obs, first, torch.zeros_like(first), state, actions), ()  # skrl's agents use no final state
 
-    def score(self, obs: Tensor, terminated: Tensor, truncated: Tensor, state: State, actions: Tensor) -> Outputs:
+    def score(
+        self, obs: Tensor, terminated: Tensor, truncated: Tensor, state: State, actions: Tensor | None
+    ) -> Outputs:
+        assert actions is not None
         T, B = terminated.shape
         inputs = {"observations": slot_major(obs), "taken_actions": slot_major(actions)}
         for name, flags in (("terminated", terminated), ("truncated", truncated)):

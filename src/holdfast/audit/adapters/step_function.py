@@ -74,6 +74,11 @@ class StepFunction(SampledSubject):
         obs[..., self.reward_index].masked_fill_(first != 0, self.last_reward)
         return obs
 
+    def state_name(self, i: int) -> str:
+        if isinstance(self._example, Mapping):
+            return f"state[{[*self._example][i]!r}]"
+        return f"state.{self._example._fields[i]}" if hasattr(self._example, "_fields") else super().state_name(i)
+
     def where(self, method: str) -> str:
         code = self._sequence if method == "sequence" and self._sequence is not None else self._step
         return source_location(type(code).forward if isinstance(code, nn.Module) else code)

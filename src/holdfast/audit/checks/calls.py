@@ -92,7 +92,7 @@ def inputs_are_not_modified(ctx: Context, tally: Tally) -> None:
         given = (*script.start, script.obs, script.first)
         kept = copy_state(given)
         ctx.run(call, script, actions, copies=False)
-        names = [*(f"tensor {i} of the start state" for i in range(len(script.start))), "observations", "flags"]
+        names = [*map(ctx.subject.state_name, range(len(script.start))), "observations", "flags"]
         changed = [name for name, x, y in zip(names, given, kept, strict=True) if not torch.equal(x, y)]
         tally.expect(call, not changed, f"wrote into its arguments: {', '.join(changed)}")
     script = ctx.script(T=2)

@@ -97,7 +97,7 @@ def reset_clears_whole_state(ctx: Context, tally: Tally) -> None:
                     continue  # such as a mask that has the same value in both states
                 outputs = ctx.run(form, script.with_start_leaf(i, changed), usual.actions).outputs
                 size = float(differences(usual.outputs, outputs)[:, 0].max())
-                part = f"tensor {i} of the state" + (f", layer {layer}," if isinstance(layer, int) else "")
+                part = ctx.subject.state_name(i) + (f", layer {layer}," if isinstance(layer, int) else "")
                 tally.expect_unchanged(form, size, f"{part} survived a reset and moved an output by {size:.2g}")
 
 

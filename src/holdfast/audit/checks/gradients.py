@@ -61,7 +61,7 @@ def gradients_flow_through_time(ctx: Context, tally: Tally) -> None:
         tally.expect(form, bool(gradient.isfinite()) or not before < EXPLODING, message)
         before = float(gradient)
     for i, size, gradient in zip(numbers, sizes.amax(1), gradients.amax(1), strict=True):
-        message = f"tensor {i} of the start state moves outputs, but gets no gradient from them"
+        message = f"{ctx.subject.state_name(i)} moves outputs, but gets no gradient from them"
         tally.expect(form, not (size > SAME and gradient == 0), message)
     _expect_gradient_by_observations(ctx, tally, form)
 

@@ -95,7 +95,7 @@ def every_state_tensor_is_used(ctx: Context, tally: Tally) -> None:
         for i, leaf in enumerate(ctx.subject.initial_state(1)):
             if ctx.is_continuous(i, leaf):  # a counter or a mask may matter only later
                 size = _effect_of_state(ctx, form, i)
-                tally.expect_change(form, size, f"tensor {i} of the start state changes no output ({size:.1e})")
+                tally.expect_change(form, size, f"{ctx.subject.state_name(i)} changes no output ({size:.1e})")
 
 
 def _effect_of_state(ctx: Context, form: str, i: int | None = None) -> float:

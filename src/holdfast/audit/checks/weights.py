@@ -24,7 +24,8 @@ def calls_do_not_change_weights(ctx: Context, tally: Tally) -> None:
     """No call changes weights or running statistics.
 
     Cost: The policy that learns is not the one that acted: statistics moved in between, so ratios are not 1.
-    Fix: Update running statistics between batches only, never in forward.
+    Fix: Update running statistics between batches only, never in forward. BatchNorm updates them in train mode and mixes
+    slots: use LayerNorm.
     """
     module = ctx.require_module()
     names = weights_without_memory(ctx, module).keys()
@@ -38,7 +39,7 @@ def calls_do_not_change_weights(ctx: Context, tally: Tally) -> None:
         tally.expect(call, not changed, f"the call changed {name_some(changed)}")
 
 
-@CHECKS(look_at="sequence")
+@CHECKS(look_at="sequence", root=1)
 def updated_weights_are_used(ctx: Context, tally: Tally) -> None:
     """After an update, every call uses the new weights, and all calls still agree.
 
