@@ -141,7 +141,7 @@ def kill(world: WorkerWorld, number: int = 1, how: signal.Signals = signal.SIGKI
             "shape",
             "failed: gym:toy_gym:Frail-v0: environment 3 (slot 3) returned an observation of shape (1,)",
         ),
-        ("SIGKILL", "was killed by SIGKILL."),
+        ("SIGKILL", "was killed by SIGKILL (out of memory, unless you killed it)."),
         ("SIGSTOP", "has not answered for 0.7 s."),
         ("hang", "has not answered for 0.7 s."),
     ],
@@ -337,7 +337,7 @@ def test_a_restarted_worker_leaves_signals_to_its_parent_and_leaves_with_it(tria
     assert len(restarted) == 2
     parent.kill()
     _, errors = parent.communicate()
-    assert errors.count("was killed by SIGKILL.\nRestarted as pid ") == 2
+    assert errors.count("you killed it).\nRestarted as pid ") == 2
     assert gone(restarted, 5)
 
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import stat
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from holdfast.checkpoint import list_checkpoints, load_checkpoint
 from holdfast.config import load_settings
 from holdfast.custom_code import exits_reported
-from holdfast.envs import closing
-from holdfast.errors import HoldfastError
+from holdfast.envs import closing, make_world, worker_handle
+from holdfast.errors import HoldfastError, SettingsError
+from holdfast.runs import read_metrics
 from holdfast.trainer import train
+from holdfast.trainer.signals import Stopped
 from support.runs import CARTPOLE, REPOSITORY, SMALL_NET, TINY, digest, last_of_each
 
 ROWDY = ["env=gym:support.rowdy:Rowdy-v0", *TINY, *SMALL_NET]
@@ -166,6 +170,54 @@ def test_a_policy_that_exits_is_reported_and_the_run_is_saved(exit, caplog, tmp_
     [saved] = list_checkpoints(tmp_path / "runs" / "demo" / "checkpoints")[-1:]
     assert load_checkpoint(saved).facts["update"] == 2
     assert "The run is saved up to update 2" in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_signal_that_arrives_in_a_destructor_stops_the_run(tmp_path):
+    """64 steps per update, and the replay test has played some before."""
+    with pytest.raises(Stopped):
+        train(load_settings([*rowdy(step="stop_in_a_destructor"), "run=demo"]))
+    assert (
+        len(list_checkpoints(tmp_path / "runs" / "demo" / "checkpoints"))
+        == len(read_metrics(tmp_path / "runs" / "demo"))
+        < 4
+    )
+
+
+def test_shared_memory_that_cannot_be_created():
+    """A limit on file sizes fails in the same way as a full or read-only /dev/shm: with an OSError."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, before[1]))
+    try:
+        with pytest.raises(SettingsError, match=r"env=gym:.*trainer.num_workers=2: .* MB of shared memory") as refused:
+            train(load_settings([*ROWDY, "trainer.num_workers=2", "run=demo"]))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "File too large" in str(refused.value)
+    assert "Use trainer.num_workers=0" in str(refused.value)
+
+
+@pytest.mark.slow
+def test_a_worker_without_memory_is_said_to_be_so(monkeypatch):
+    told: list[str] = []
+    settings = load_settings(last_of_each([*rowdy(step="use_up_memory"), "env.num_envs=1"])).env
+    with make_world(settings, 1, worker_failures=1, on_failure=told.append) as world:
+        world.reset(seed=0)
+        world.step(np.zeros(1, np.int64))  # the worker fails and is replaced
+        assert "environment 0 (slot 0) raised MemoryError" in told[0]
+        with pytest.raises(HoldfastError, match="raised MemoryError in step") as stopped:
+            world.step(np.zeros(1, np.int64))
+    assert "There is no memory left: use fewer environments" in str(stopped.value)
+    monkeypatch.setattr(worker_handle, "LITTLE_MEMORY", 2**60)
+    with make_world(
+        load_settings(last_of_each([*rowdy(step="sleep"), "env.num_envs=1"])).env,
+        1,
+        worker_timeout=0.5,
+        worker_failures=0,
+    ) as world:
+        world.reset(seed=0)
+        with pytest.raises(HoldfastError, match=r"has not answered for 0.5 s \(out of memory: only \d+ MB are free\)"):
+            world.step(np.zeros(1, np.int64))
 
 
 def test_children_and_threads_may_exit():

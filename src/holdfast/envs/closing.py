@@ -31,7 +31,10 @@ def close_each(world: str, first: int, envs: Sequence[Any]) -> None:
             closed += 1
 
     thread = threading.Thread(target=close, daemon=True)  # because a call cannot be cancelled
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:  # no memory left
+        close()
     while closed < len(envs):
         before, seconds = closed, KNOWN_SECONDS if world in _known else CLOSE_SECONDS
         thread.join(seconds)

@@ -24,9 +24,10 @@ def environment_error(world: str, where: str, doing: str, step: int, error: Base
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != custom_code.__file__][
         -1:
     ]
+    hint = "\nThere is no memory left: use fewer environments (env.num_envs)." if isinstance(error, MemoryError) else ""
     origin = [f"\nRaised in {frame.name}, {os.path.basename(frame.filename)} line {frame.lineno}." for frame in frames]
     return HoldfastError(
-        f"{world}: {where} raised {describe_error(error)} in {doing}() at step {step}.{''.join(origin)}"
+        f"{world}: {where} raised {describe_error(error)} in {doing}() at step {step}.{''.join(origin)}{hint}"
     )
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import psutil
 
 from holdfast.config.sections import EnvSection
 from holdfast.envs.closing import report_failed_close
@@ -25,6 +26,9 @@ from holdfast.spec import WorldSpec
 
 CLOSING_SECONDS = 2.0  # time for workers to exit on their own before they are killed
 FAILING_SECONDS = 0.5  # the same limit after a failure; shorter, because other workers may be in a long step
+
+LITTLE_MEMORY = 2**28  # bytes; a machine with less is busy with moving memory to disk and back
+OUT_OF_MEMORY = "\nUse fewer workers (trainer.num_workers) or environments (env.num_envs)."
 
 spawn = multiprocessing.get_context("spawn")
 
@@ -105,22 +109,22 @@ class Worker:
         self.process.join(0.5)
         code = self.process.exitcode
         if code is None:
-            how = "closed its pipe"
-        elif code < 0:
-            how = f"was killed by {signal.Signals(-code).name}"
-        else:
-            how = f"exited with code {code}"
-        killed = code == -signal.SIGKILL
+            return self._silent("closed its pipe", "")
+        if code == -signal.SIGKILL:
+            return self._silent("was killed by SIGKILL (out of memory, unless you killed it)", OUT_OF_MEMORY)
         return self._silent(
-            how,
-            "\nIf you did not kill it, the machine probably ran out of memory: use fewer workers or environments."
-            if killed
-            else "",
+            f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}", ""
         )
 
     def hang(self, seconds: float) -> Failure:
-        hint = "\nIf a step of this environment can take that long, raise trainer.worker_timeout."
-        return self._silent(f"has not answered for {seconds:g} s", hint)
+        how, hint = (
+            f"has not answered for {seconds:g} s",
+            "\nIf a step can take that long, raise trainer.worker_timeout.",
+        )
+        free = psutil.virtual_memory().available
+        if free < LITTLE_MEMORY:
+            how, hint = f"{how} (out of memory: only {free / 2**20:.0f} MB are free)", OUT_OF_MEMORY
+        return self._silent(how, hint)
 
     def _silent(self, how: str, hint: str) -> Failure:
         return Failure(f"{how}.", HoldfastError(f"{self} (pid {self.process.pid}) {how}.{hint}"), reported=False)

@@ -55,7 +55,14 @@ class WorkerWorld(World):
             )
         spec = settings.describe()
         num_slots = len(env_ids) * spec.agents_per_env
-        memory = spawn.RawArray("b", shared_bytes(spec, num_slots))
+        size = shared_bytes(spec, num_slots)
+        try:
+            memory = spawn.RawArray("b", size)
+        except OSError as error:  # no space left, or a read-only file system
+            raise SettingsError(
+                f"env={settings.name} with trainer.num_workers={num_workers}: {size / 2**20:.1f} MB of shared memory cannot "
+                f"be created: {error.strerror or error}.\nUse trainer.num_workers=0, or make room in /dev/shm."
+            ) from error
         super().__init__(spec, env_ids, shared_buffers(memory, spec, num_slots))
         self._timeout, self._failures = timeout, failures
         self._on_failure = on_failure or logger.warning

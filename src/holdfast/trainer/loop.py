@@ -95,6 +95,7 @@ def _train(
         view = stack.enter_context(make_progress_view(settings.progress, title, plan.updates * plan.batch_size))
         saver = stack.enter_context(Saver(run, settings, signals))
         for update in range(progress.update + 1, plan.updates + 1):
+            signals.raise_again()
             update_began = perf_counter()
             rollout = collector.collect()
             try:

@@ -27,7 +27,7 @@ class StopSignals:
     def __init__(self) -> None:
         self._held = 0
         self._asked: int | None = None
-        self._signalled = False
+        self._signalled: int | None = None
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -59,10 +59,15 @@ class StopSignals:
             number, self._asked = self._asked, None
             raise Stopped(number)
 
+    def raise_again(self) -> None:
+        """Raise Stopped once more if it was raised where exceptions are ignored, such as in a destructor."""
+        if self._signalled is not None:
+            raise Stopped(self._signalled)
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._signalled:
+        if self._signalled is not None:
             exit_at_once(128 + number)  # workers end with their parent; an unfinished checkpoint keeps its hidden name
-        self._signalled = True
+        self._signalled = number
         if self._held:
             self._asked = number
         else:

@@ -71,14 +71,14 @@ class TokenGrid(Adaptive):
         channel = torch.full((256, 256), NO_FEATURE)
         amount, scale = torch.zeros(256, 256), torch.ones(256, 256)
         for feature in obs.features:
-            found = torch.tensor([number.get(name, UNKNOWN) for name in channel_names(feature)])
+            found = [number.get(name, UNKNOWN) for name in channel_names(feature)]
             if feature.categories:
-                channel[feature.id, : len(found)] = found
+                channel[feature.id, : len(found)] = torch.tensor(found)
                 amount[feature.id, : len(found)] = 1.0
             else:
-                channel[feature.id] = found
+                channel[feature.id] = found[0]
                 amount[feature.id] = torch.arange(256)
-                scale[feature.id] = vocabulary.channels[int(found)].scale if found >= 0 else 1.0
+                scale[feature.id] = vocabulary.channels[found[0]].scale if found[0] >= 0 else 1.0
         self.channel.copy_(channel.flatten())
         self.amount.copy_(amount.flatten())
         self.weight.copy_((amount / scale).flatten())
