@@ -214,7 +214,7 @@ def test_what_cannot_be_audited_is_said_in_at_most_three_lines(words, said, file
         (["./folder:P"], "./folder: is a folder, not a Python file. Name a file in it.\n"),
         (["./folder"], "./folder: has no config.yaml, so it is not a run.\nThere are no runs in runs.\n"),
         (["./other.txt:P"], "./other.txt:P: no such run.\nThere are no runs in runs.\n"),
-        (["x" * 300], f"{'x' * 40}...: a folder name cannot have 300 characters.\n"),
+        (["x" * 300], f"{'x' * 57}...: no such run.\nThere are no runs in runs.\n"),
     ],
 )
 def test_what_is_there_and_is_no_python_file_is_not_looked_for_among_the_runs(

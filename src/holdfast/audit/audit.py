@@ -30,6 +30,7 @@ from holdfast.audit.subject import (
     raised_by_auditor,
 )
 from holdfast.config.nearest import did_you_mean
+from holdfast.config.values import printable
 from holdfast.errors import HoldfastError, SettingsError, first_line, place_of
 
 
@@ -143,7 +144,7 @@ def validate_declared(names: frozenset[str]) -> frozenset[str]:
     """Refuse unknown deviations."""
     unknown = sorted(names - DEVIATIONS.keys())
     if unknown:
-        raise SettingsError(f"unknown deviation {unknown[0]}. Choose from: {', '.join(DEVIATIONS)}.")
+        raise SettingsError(f"unknown deviation {printable(unknown[0])}.\nChoose from: {', '.join(DEVIATIONS)}.")
     return names
 
 
@@ -158,7 +159,7 @@ def select_checks(names: Iterable[str] | str | None = None, quick: bool = False)
     unknown = [name for name in wanted if name not in by_name]
     if unknown:
         hint = did_you_mean(unknown[0], by_name)
-        raise SettingsError(f"there is no check {unknown[0]}.{hint} `holdfast audit --checks` lists them.")
+        raise SettingsError(f"there is no check {printable(unknown[0])}.{hint} `holdfast audit --checks` lists them.")
     return [by_name[name] for name in wanted]
 
 

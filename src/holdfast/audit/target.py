@@ -20,7 +20,7 @@ from holdfast.config.nearest import did_you_mean
 from holdfast.config.settings import Settings
 from holdfast.errors import HoldfastError, SettingsError, first_line, place_of
 from holdfast.policies import MettaAgent, Policy
-from holdfast.policies.registry import load_file
+from holdfast.policies.registry import check_policy_size, load_file
 
 NUM_NAMED = 8
 
@@ -56,6 +56,8 @@ def subject_from_settings(settings: Settings, graph: Any = None) -> ContractPoli
     graph: the agent's components; if given, the agent's YAML file is not read.
     """
     spec = settings.env.describe()
+    if graph is None:
+        check_policy_size(settings.policy, spec)
 
     def make(seed: int) -> Policy:
         with torch.random.fork_rng(devices=[]):

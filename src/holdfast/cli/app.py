@@ -21,6 +21,8 @@ from holdfast.cli.supervise import ending_in_time, supervised
 from holdfast.custom_code import SafeStream, exits_reported
 from holdfast.errors import HoldfastError, SettingsError
 
+UsageError: Any = typer.BadParameter.__base__  # typer does not export it
+
 if TYPE_CHECKING:
     from holdfast.config import Key
 
@@ -52,7 +54,17 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _run(argv: Sequence[str] | None) -> None:
     with safe_output():
-        app(args=None if argv is None else list(argv), prog_name="holdfast")
+        try:
+            sys.exit(app(args=None if argv is None else list(argv), prog_name="holdfast", standalone_mode=False))
+        except UsageError as error:
+            from holdfast.config.values import printable
+
+            message = error.format_message()
+            if "\n" in message:  # the help, because no command was given
+                error.show()
+            else:
+                typer.echo(f"{printable(message, 160)} See `holdfast --help`.", err=True)
+            sys.exit(error.exit_code)
 
 
 def _version(wanted: bool) -> None:
@@ -223,7 +235,7 @@ def audit(
     ] = False,
     explain_all: Annotated[bool, typer.Option("--all", help="Explain all failures, not only the first three.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 2, help="Seed for weights and observations.")] = 0,
-    time_limit: Annotated[float, typer.Option(min=1, help="Give up after this many seconds.")] = 300,
+    time_limit: Annotated[float, typer.Option(min=1, max=10**6, help="Give up after this many seconds.")] = 300,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     github: Annotated[
         bool, typer.Option("--github", help="Also print failures as annotations for GitHub Actions.")

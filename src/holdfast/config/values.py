@@ -68,6 +68,8 @@ def read_word(key: Key, text: str) -> Any:
         return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
     if key.kind == "choice" and "off" in key.choices:
         return _AS_SWITCH.get(text.lower(), text)
+    if key.kind in ("int", "float") and not _is_number(text):
+        raise ValueError("")
     if key.kind == "int" or (key.kind == "choice" and isinstance(key.choices[0], int)):
         return _whole(text)
     return text
@@ -137,6 +139,15 @@ def printable(text: str, length: int = 60) -> str:
     return text if len(text) <= length else text[: length - 3] + "..."
 
 
+def _is_number(text: str) -> bool:
+    """Whether Python reads this as a number: 64, 1e6, 1_000_000; in other digits than ASCII, it is not one for us."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return text.isascii()
+
+
 def _whole(text: str) -> int | str:
     """Convert a whole number such as 64 or 1e6 to int; other text stays unchanged, and pydantic rejects it."""
     try:
@@ -145,4 +156,4 @@ def _whole(text: str) -> int | str:
         return text
     if "e" in text.lower() and number.is_integer() and abs(number) < 2**63:
         return int(number)
-    return int(text) if text.lstrip("+-").isdecimal() and len(text) < 20 else text
+    return int(text) if text.lstrip("+-").replace("_", "").isdecimal() and len(text) < 30 else text

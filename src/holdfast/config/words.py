@@ -51,6 +51,9 @@ def split_words(words: Sequence[str]) -> tuple[list[Given], list[Problem]]:
     for order, word in enumerate(words):
         key, equals, text = word.partition("=")
         key = key.strip()
+        if word.encode(errors="ignore").decode() != word:  # bytes that are not UTF-8
+            problems.append(Problem(order, "", f"{printable(word)}: not UTF-8 text."))
+            continue
         if not equals or not key or key.startswith("-"):
             problems.append(Problem(order, key, f"{printable(word)}: {_not_a_setting(key, text)}"))
             continue
@@ -60,6 +63,10 @@ def split_words(words: Sequence[str]) -> tuple[list[Given], list[Problem]]:
             except ValueError as error:
                 problems.append(Problem(order, key, f"{printable(word)}: not a mapping. {error}."))
                 continue
+            if not tree:
+                problems.append(
+                    Problem(order, key, f"{printable(word)}: empty. Write {key}.KEY=VALUE, or leave it out.")
+                )
             given += [Given(g.key, g.value, g.shown, order) for g in flatten({key: tree}, "")]
         else:
             given.append(Given(SHORT.get(key, key), text, printable(word, 100), order))

@@ -16,6 +16,7 @@ from holdfast.checkpoint import best_first, first_usable, list_checkpoints, load
 from holdfast.config import load_run_settings, load_run_world
 from holdfast.config.sections import EnvSection
 from holdfast.config.settings import Settings
+from holdfast.config.values import printable
 from holdfast.envs import make_world
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.policies import MettaAgent, OwnPolicySettings, Policy, Sampling
@@ -78,6 +79,11 @@ def load_agent(
             f"{run_dir} was trained with {settings.policy.agent_word}, which is custom code. If you trust it, add:\n"
             f"--py-agent {settings.policy.py_agent}"
         )
+    if py_agent is not None and not isinstance(settings.policy, OwnPolicySettings):
+        raise SettingsError(
+            f"--py-agent {printable(py_agent)}: has no effect, because {run_dir} was trained with "
+            f"{settings.policy.agent_word}. Leave it out."
+        )
 
     def restore(path: Path) -> MettaAgent:
         loaded = load_checkpoint(path)
@@ -95,7 +101,7 @@ def load_agent(
     found = first_usable(paths, restore)
     if found is None:
         names = ", ".join(path.name for path in list_checkpoints(folder)[-5:]) or "none"
-        wanted = f"checkpoint {checkpoint}" if checkpoint else "checkpoint"
+        wanted = f"checkpoint {printable(checkpoint)}" if checkpoint else "checkpoint"
         raise SettingsError(f"{run_dir} has no {wanted}. Checkpoints there: {names}.")
     return found[1], settings, found[0]
 

@@ -13,7 +13,7 @@ from holdfast.config.sections import PolicySection
 from holdfast.errors import SettingsError
 from holdfast.policies.components.graph import read_entries
 from holdfast.policies.policy import Policy
-from holdfast.policies.registry import make_policy, read_graph
+from holdfast.policies.registry import make_policy, read_graph, sketch_policy
 from holdfast.policies.settings import ComponentPolicySettings
 from holdfast.policies.vocabulary import Vocabulary
 from holdfast.recurrence import State
@@ -57,33 +57,39 @@ class MettaAgent(nn.Module):
         graph = facts["graph"]
         if graph is not None:
             read_entries(graph, "checkpoint")
+        if sketch := sketch_policy(settings, spec, graph):
+            match_weights(
+                sketch, facts, weights
+            )  # settings with larger sizes than these weights cost no memory or time
         agent = cls(settings, spec, graph)
         agent.take(facts, weights)
         return agent
 
     def take(self, facts: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
-        """Load the weights of a saved plain or component agent. Weights are matched by shared_name()."""
-        policy = self.policy
-        policy.take_vocabulary(Vocabulary.from_json(facts["vocabulary"]))
-        given = {shared_name(name): tensor for name, tensor in weights.items()}
-        own = policy.state_dict()
-        if len(given) < len(weights):
-            raise SettingsError(
-                "two of these weights have the same name without component prefixes; rename one of the components."
-            )
-        unmatched = sorted(given.keys() ^ {shared_name(name) for name in own})
-        if unmatched:
-            raise SettingsError(
-                f"these weights belong to another agent: parameter {unmatched[0]} is missing or unexpected."
-            )
-        for name, tensor in own.items():
-            there = given[shared_name(name)]
-            if there.shape != tensor.shape:
-                shapes = f"shape {list(there.shape)} in the weights, {list(tensor.shape)} in this agent"
-                raise SettingsError(
-                    f"these weights belong to an agent of another size: {shared_name(name)} has {shapes}."
-                )
-        policy.load_state_dict({name: given[shared_name(name)] for name in own})
+        """Load the weights of a saved plain or component agent."""
+        self.policy.load_state_dict(match_weights(self.policy, facts, weights))
+
+
+def match_weights(policy: Policy, facts: Mapping[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Give a policy the vocabulary of saved weights, and return these by the policy's names, matched by shared_name()."""
+    policy.take_vocabulary(Vocabulary.from_json(facts["vocabulary"]))
+    given = {shared_name(name): tensor for name, tensor in weights.items()}
+    own = policy.state_dict()
+    if len(given) < len(weights):
+        raise SettingsError(
+            "two of these weights have the same name without component prefixes; rename one of the components."
+        )
+    unmatched = sorted(given.keys() ^ {shared_name(name) for name in own})
+    if unmatched:
+        raise SettingsError(
+            f"these weights belong to another agent: parameter {unmatched[0]} is missing or unexpected."
+        )
+    for name, tensor in own.items():
+        there = given[shared_name(name)]
+        if there.shape != tensor.shape:
+            shapes = f"shape {list(there.shape)} in the weights, {list(tensor.shape)} in this agent"
+            raise SettingsError(f"these weights belong to an agent of another size: {shared_name(name)} has {shapes}.")
+    return {name: given[shared_name(name)] for name in own}
 
 
 def shared_name(name: str) -> str:

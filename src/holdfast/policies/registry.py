@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+import psutil
+import torch
 
 from holdfast.config.registry import AGENTS
 from holdfast.config.sections import PolicySection
@@ -20,6 +24,7 @@ from holdfast.policies.settings import GRAPHS, GRID_AGENTS, ComponentPolicySetti
 from holdfast.spec import WorldSpec
 
 LARGEST_FILE = 100_000
+TRAINED = 4  # a trained weight needs memory for its value, its gradient and two moments of Adam
 
 
 def make_policy(settings: PolicySection, spec: WorldSpec, graph: Any = None) -> Policy:
@@ -27,19 +32,42 @@ def make_policy(settings: PolicySection, spec: WorldSpec, graph: Any = None) -> 
 
     graph: the components saved in a checkpoint; if given, the agent's YAML file is not read.
     """
-    options = _options(settings)
-    match settings:
-        case ComponentPolicySettings(agent=agent):
-            policy: Policy = ComponentPolicy(spec, graph or read_graph(agent), settings.agent_word, **options)
-        case OwnPolicySettings(py_agent=py_agent):
-            policy = _make_own(load_class(py_agent), py_agent, spec, options)
-        case _:
-            policy = AGENTS[getattr(settings, settings.key)](spec, **options)
+    policy = _build(settings, spec, graph)
     if getattr(settings, "init", "own") == "seeds":
         initialize_like_seeds(policy)
     if settings.compile:
         policy.compile_around_recurrence()
     return policy
+
+
+def sketch_policy(settings: PolicySection, spec: WorldSpec, graph: Any = None) -> Policy | None:
+    """Build the policy without memory for its weights, to know their sizes; None if its code is the user's or fails so."""
+    if not isinstance(settings, OwnPolicySettings):
+        with suppress(Exception), torch.device("meta"):  # the real policy, built next, reports errors
+            return _build(settings, spec, graph)
+    return None
+
+
+def check_policy_size(settings: PolicySection, spec: WorldSpec) -> None:
+    """Raise SettingsError if the policy does not fit into memory; drawing its initial weights could take hours."""
+    sketch = sketch_policy(settings, spec)
+    needed = TRAINED * sum(x.nbytes for x in sketch.parameters()) if sketch else 0
+    if needed > (free := psutil.virtual_memory().available):
+        raise SettingsError(
+            f"{settings.agent_word}: its weights, gradients and Adam's moments need {needed / 2**30:,.0f} GB of memory, "
+            f"but {free / 2**30:,.0f} GB are free.\nUse a smaller agent, policy.hidden or policy.layers."
+        )
+
+
+def _build(settings: PolicySection, spec: WorldSpec, graph: Any) -> Policy:
+    options = _options(settings)
+    match settings:
+        case ComponentPolicySettings(agent=agent):
+            return ComponentPolicy(spec, graph or read_graph(agent), settings.agent_word, **options)
+        case OwnPolicySettings(py_agent=py_agent):
+            return _make_own(load_class(py_agent), py_agent, spec, options)
+        case _:
+            return AGENTS[getattr(settings, settings.key)](spec, **options)
 
 
 def read_graph(agent: str) -> Any:

@@ -1,7 +1,7 @@
 """PPO on tensors, independent of worlds and policies: experience buffer, advantages, losses and minibatches."""
 
 from holdfast.ppo.advantages import gae, vtrace
-from holdfast.ppo.experience import Experience
+from holdfast.ppo.experience import Experience, experience_bytes
 from holdfast.ppo.losses import Losses, explained_variance, normalize_advantages, ppo_losses
 from holdfast.ppo.sampling import prioritized_minibatches, segment_minibatches, segment_priorities
 from holdfast.ppo.schedules import scheduled

@@ -7,6 +7,7 @@ A column belongs to one slot for the whole run, so no segment can mix two slots.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -335,6 +336,20 @@ class Experience:
     def _state_at(self, index: Tensor, slots: Tensor) -> State:
         """Return stored state number index[m] of slot slots[m], for every m: leaves [layers, M, hidden]."""
         return tuple(store.transpose(0, 1)[:, index, slots] for store in self._states)
+
+
+def experience_bytes(
+    spec: Spec, num_slots: int, horizon: int, segments_per_slot: int, state_shapes: Sequence[tuple[int, int]]
+) -> int:
+    """Return the size of the experience buffer with these arguments, without the extra row and the states for burn-in."""
+    inputs = [(shape, dtype) for shape, dtype in {**spec, **ALWAYS_STORED}.values()]
+    floats = [((), torch.float32)] * 5  # log_prob, values, final_values, advantages, returns
+    row = sum(
+        math.prod(shape) * (getattr(torch, dtype) if isinstance(dtype, str) else dtype).itemsize
+        for shape, dtype in (*inputs, *floats, ((), torch.bool))
+    )
+    state = sum(layers * hidden for layers, hidden in state_shapes) * torch.float32.itemsize
+    return num_slots * segments_per_slot * (horizon * row + state)
 
 
 def _write(row: Tensor, value: Tensor, name: str) -> None:

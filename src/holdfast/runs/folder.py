@@ -18,6 +18,7 @@ from uuid import uuid4
 import pydantic_core
 
 from holdfast.config import Settings, settings_to_yaml
+from holdfast.config.values import printable
 from holdfast.errors import CheckpointError, HoldfastError, SettingsError
 from holdfast.files import Folder, reason_of, write_error
 from holdfast.runs.lock import RunLock
@@ -162,18 +163,18 @@ def runs_folder(settings: Settings) -> Path:
 
 def find_run(text: str, runs_dir: Path) -> Path:
     """Return the folder of a run, given its path or its name below `runs_dir`."""
-    shown = text if text.isprintable() else repr(text)
-    if len(Path(text).name) > 255:
-        raise SettingsError(f"{shown[:40]}...: a folder name cannot have {len(Path(text).name)} characters.")
     named = runs_dir / text
-    path = Path(text) if "/" in text or not (named / CONFIG).is_file() else named
-    if (path / CONFIG).is_file():
+    path = Path(text) if "/" in text or not os.path.isfile(named / CONFIG) else named  # pathlib raises for long names
+    if os.path.isfile(path / CONFIG):
         return path
-    reason = f"has no {CONFIG}, so it is not a run" if path.is_dir() or named.is_dir() else "no such run"
-    names = sorted(folder.parent.name for folder in runs_dir.glob(f"*/{CONFIG}"))
-    near = get_close_matches(Path(text).name, names, n=5, cutoff=0.4) or names[-5:]
-    there = f"Runs in {runs_dir}: {', '.join(near)}." if near else f"There are no runs in {runs_dir}."
-    raise SettingsError(f"{shown}: {reason}.\n{there}")
+    reason = f"has no {CONFIG}, so it is not a run" if os.path.isdir(path) or os.path.isdir(named) else "no such run"
+    folders = runs_dir.glob(f"*/{CONFIG}") if os.path.isdir(runs_dir) else ()
+    names = sorted(folder.parent.name for folder in folders)
+    near = [printable(name) for name in get_close_matches(Path(text).name, names, n=3, cutoff=0.4) or names[-3:]]
+    there, here = printable(str(runs_dir)), ", ".join(near)
+    raise SettingsError(
+        f"{printable(text)}: {reason}.\n" + (f"Runs in {there}: {here}." if near else f"There are no runs in {there}.")
+    )
 
 
 def has_begun(path: Path) -> bool:

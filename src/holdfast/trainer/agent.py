@@ -12,6 +12,7 @@ from holdfast.checkpoint import Checkpoint, first_usable, load_checkpoint, newes
 from holdfast.config.settings import Settings
 from holdfast.errors import SettingsError, one_line
 from holdfast.policies import MettaAgent, OwnPolicySettings, Policy, Sampling
+from holdfast.policies.registry import check_policy_size
 from holdfast.runs.folder import CHECKPOINTS, runs_folder
 from holdfast.runs.json_data import as_checkpoint_error
 from holdfast.spec import WorldSpec, keys
@@ -23,6 +24,7 @@ def make_agent(settings: Settings, spec: WorldSpec) -> MettaAgent:
     """Build an agent for this world; if `policy.weights` is set, load the weights from that run or checkpoint."""
     if settings.policy.weights:
         return _with_weights_of(settings.policy.weights, settings, spec)
+    check_policy_size(settings.policy, spec)
     agent = MettaAgent(settings.policy, spec)
     if isinstance(settings.policy, OwnPolicySettings):
         _try_out(agent.policy, settings.policy.agent_word)

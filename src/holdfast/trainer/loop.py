@@ -25,7 +25,7 @@ from holdfast.spec import keys
 from holdfast.trainer.diagnostics import describe_update, weight_metrics
 from holdfast.trainer.first_audit import audit_first
 from holdfast.trainer.learner import Update
-from holdfast.trainer.process import prepare_process
+from holdfast.trainer.process import check_memory, experience_spec, prepare_process
 from holdfast.trainer.progress import make_progress_view
 from holdfast.trainer.resume import Start, begin, start_or_resume
 from holdfast.trainer.saver import Saver
@@ -56,6 +56,7 @@ def train(settings: Settings, resumable: Resumable | None) -> TrainResult:
     start = start_or_resume(resumable, settings, spec, plan)
     audit_first(settings, start.agent.graph)
     check_experience_spec(start.agent.policy)
+    check_memory(settings, start.agent.policy, plan, settings.env.num_envs * spec.agents_per_env)
     saved = start.saved.state.update if start.saved else 0
     t, signals, run = settings.trainer, StopSignals(), None
     try:
@@ -135,9 +136,8 @@ def _train(
 
 def make_experience(settings: Settings, policy: Policy, plan: BatchPlan, num_slots: int) -> Experience:
     """Allocate the experience buffer for one rollout."""
-    actions = policy.spec.actions
     return Experience(
-        {**policy.get_agent_experience_spec(), keys.ACTIONS: (actions.shape, actions.dtype)},
+        experience_spec(policy),
         num_slots,
         plan.horizon,
         plan.segments_per_slot,

@@ -7,12 +7,15 @@ import platform
 import random
 
 import numpy as np
+import psutil
 import torch
 
 from holdfast.config.batches import BatchPlan
 from holdfast.config.settings import Settings
 from holdfast.errors import SettingsError, first_line
 from holdfast.policies import Policy
+from holdfast.ppo import experience_bytes
+from holdfast.spec import keys
 
 SMALL_WORK = 4e9  # floating point operations per minibatch
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # numbers from malloc.h
@@ -27,8 +30,8 @@ def prepare_process(settings: Settings) -> None:
         torch.Generator(settings.device)
     except (RuntimeError, AssertionError) as error:
         reason = first_line(error)
-        if reason.startswith("Expected one of"):
-            reason = "torch has no device of this name"  # torch's message lists every device type, available or not
+        if reason.startswith(("Expected one of", "Could not run")):
+            reason = "torch cannot use this device here"  # torch's message lists every device type, available or not
         available = ", ".join(["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))])
         raise SettingsError(
             f"device={settings.device} is not available: {reason.rstrip('.')}.\nAvailable on this machine: {available}."
@@ -40,6 +43,25 @@ def prepare_process(settings: Settings) -> None:
     # for custom worlds and policies that use these generators
     random.seed(settings.seed)
     np.random.seed(settings.seed)
+
+
+def experience_spec(policy: Policy) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Return shape and dtype of everything that the experience stores for this policy."""
+    actions = policy.spec.actions
+    return {**policy.get_agent_experience_spec(), keys.ACTIONS: (actions.shape, actions.dtype)}
+
+
+def check_memory(settings: Settings, policy: Policy, plan: BatchPlan, num_slots: int) -> None:
+    """Raise SettingsError if the experience buffer does not fit into memory, before the world is built or anything allocated."""
+    steps, shapes = plan.horizon * plan.segments_per_slot, policy.state_shapes
+    needed = experience_bytes(experience_spec(policy), num_slots, plan.horizon, plan.segments_per_slot, shapes)
+    device = torch.device(settings.device)
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
+    if needed > free:
+        raise SettingsError(
+            f"the experience buffer ({num_slots:,} slots x {steps:,} steps) needs {needed / 2**30:,.0f} GB of memory, but "
+            f"{free / 2**30:,.0f} GB are free.\nUse a smaller env.num_envs, trainer.horizon or trainer.batch_size."
+        )
 
 
 def choose_num_threads(policy: Policy, plan: BatchPlan) -> int:

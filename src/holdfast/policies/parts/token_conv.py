@@ -46,9 +46,9 @@ class TokenConv2d(Adaptive):
                 for i, j in itertools.product(range(self.out_side), repeat=2)
                 if 0 <= row - i * stride < self.kernel_size and 0 <= column - j * stride < self.kernel_size
             ]
+            assert found, "a cell contributes to no output; change kernel_size or stride"
             for k, (p, o) in enumerate(found):
                 place[row * side + column, k], offset[row * side + column, k] = p, o
-        assert (place[:, 0] >= 0).all(), "a cell contributes to no output; change kernel_size or stride"
         return place, offset
 
     def adapt(self, spec: WorldSpec, vocabulary: Vocabulary) -> None:
