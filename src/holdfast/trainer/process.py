@@ -30,8 +30,10 @@ def prepare_process(settings: Settings) -> None:
         torch.Generator(settings.device)
     except (RuntimeError, AssertionError) as error:
         reason = first_line(error)
-        if reason.startswith(("Expected one of", "Could not run")):
-            reason = "torch cannot use this device here"  # torch's message lists every device type, available or not
+        if reason.startswith("Expected one of"):
+            reason = "torch has no device of this name"  # torch's message lists every device type, available or not
+        elif reason.startswith("Could not run"):
+            reason = "this torch was built without it"  # torch's message lists every backend
         available = ", ".join(["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))])
         raise SettingsError(
             f"device={settings.device} is not available: {reason.rstrip('.')}.\nAvailable on this machine: {available}."
