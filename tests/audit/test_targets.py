@@ -93,7 +93,10 @@ def test_a_function_that_returns_a_bare_module_is_told_of_the_adapters_as_the_mo
 
 def test_a_policy_without_its_world_is_to_be_named_by_its_class(file):
     said = refused(f"{file}:gives_policy")
-    assert "is a policy without a world. Name its class instead: FILE.py:NoMethods env=NAME." in said
+    assert (
+        "is a policy, which is audited in a world. Give its class and a world instead: FILE.py:NoMethods env=NAME."
+        in said
+    )
 
 
 def test_an_adapter_s_refusal_is_in_its_own_words(file):

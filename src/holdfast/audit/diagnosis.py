@@ -131,7 +131,7 @@ def _misrouted_flags(ctx: Context) -> Cause | None:
 
 
 def _map_of_flags(ctx: Context, form: str, ended_by: str) -> Tensor:
-    """Return [T, B, T, B]: how far the output of (t', b') moves when the flag of (t, b) is set."""
+    """Return a tensor [t, b, t', b']: how far the output at (t', b') moves when the flag at (t, b) is set."""
     script = replace(ctx.script(T=4, B=3), ended_by=ended_by)
     usual, size = ctx.run(form, script), torch.zeros(4, 3, 4, 3, dtype=torch.float64)
     for t, b in product(range(4), range(3)):

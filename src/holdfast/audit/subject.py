@@ -116,7 +116,7 @@ class Subject:
 
     def act(self, obs: Tensor, terminated: Tensor, truncated: Tensor, slots: Tensor) -> Outputs:
         """Run one step of these slots [B], reading and updating the policy's own memory."""
-        raise NotOfferedError("no act() provided: this policy stores no state, its caller does")
+        raise NotOfferedError("no act() provided, so the policy's state is stored by its caller")
 
     def value_from_memory(self, obs: Tensor, terminated: Tensor, truncated: Tensor, slots: Tensor) -> Outputs:
         """Return the bootstrap value as {"value": [B]}, computed from the policy's own memory without changing it."""

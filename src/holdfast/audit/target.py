@@ -125,7 +125,7 @@ def _refuse_module(found: Any, it_is: str) -> None:
     kind = found if isinstance(found, type) else type(found)
     if issubclass(kind, Policy):
         raise SettingsError(
-            f"{it_is} a policy without a world. Name its class instead: FILE.py:{kind.__name__} env=NAME."
+            f"{it_is} a policy, which is audited in a world. Give its class and a world instead: FILE.py:{kind.__name__} env=NAME."
         )
     if issubclass(kind, nn.Module):
         raise SettingsError(

@@ -58,7 +58,7 @@ class Worker:
         self._what_to_serve = (settings, env_ids, spec, memory, len(all_ids) * spec.agents_per_env, self.slots)
 
     def start(self, point: ReplayPoint | None = None) -> None:
-        """Start a new process. It sends DONE once its world is built and again once `point`, if given, is replayed."""
+        """Start a new process. It sends DONE when its world is built and, if `point` is given, again after replaying up to it."""
         self.returning = 0 if point is None else 2
         commands, self.commands = spawn.Pipe(duplex=False)
         self.answers, answers = spawn.Pipe(duplex=False)

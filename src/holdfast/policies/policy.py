@@ -261,7 +261,7 @@ class Policy(nn.Module):
         return new
 
     def take_vocabulary(self, vocabulary: Vocabulary) -> None:
-        """Resize the weights for these names, in this order. The caller must load the weights afterwards."""
+        """Resize the weights that have one row per name, with rows in this order; the caller loads them next."""
         self._use(self.spec, vocabulary)
 
     def _use(self, spec: WorldSpec, vocabulary: Vocabulary) -> None:

@@ -33,8 +33,8 @@ class Recurrent(Core):
     def reset_parameters(self) -> None:
         """Initialise the weights of each gate orthogonally, and biases to 0.
 
-        If the matrix of all gates were orthogonal as a whole, the gates would share one unit of norm: two layers would
-        scale their input to about a hundredth, and a new policy would hardly react to observations.
+        If the stacked matrix of all gates were orthogonal, each gate would get only a part of its norm: two layers would
+        shrink the signal to about a hundredth, and a new policy would hardly react to observations.
         """
         for parameter in self.parameters():
             if parameter.dim() == 1:

@@ -72,7 +72,7 @@ class RunFolder:
     def reopen(cls, path: Path, settings: Settings, saved: int, metrics_bytes: int) -> RunFolder:
         """Open a run to resume it after update `saved`; remove the metrics of later updates.
 
-        metrics_bytes: the size of metrics.jsonl when the run was found.
+        metrics_bytes: the earlier size of metrics.jsonl; if it has changed, another process has resumed the run.
         """
         with _as_settings_error(settings), ExitStack() as on_error:
             folder = Folder.open(path)

@@ -59,8 +59,8 @@ def start_or_resume(resumable: Resumable | None, settings: Settings, spec: World
         return found[1]
     if settings.policy.weights or settings.policy.agent_word.endswith(".yaml"):
         raise CheckpointError(
-            f"run={name}: the run has no checkpoint, and it starts from a file outside its folder.\n"
-            "Start a new run with the same settings and another run=NAME, or delete the run's folder first."
+            f"run={name}: cannot be resumed. It has no checkpoint, and its agent or its weights come from another file.\n"
+            "Start a new run with the same settings and another run=NAME, or delete this run's folder and start it again."
         )
     logger.warning("run=%s: the run ended before its first checkpoint, so training starts from the beginning.", name)
     return _start(make_agent(settings, spec), settings, plan)

@@ -57,7 +57,7 @@ def time_major(outputs: Outputs, T: int, B: int) -> Outputs:
 
 
 def joined(logits: Any) -> Tensor:
-    """Return one tensor [..., numbers] from logits (a tensor, or one per choice) or from a normal distribution."""
+    """Return logits (a tensor, or one per action) or a normal distribution's mean and deviation as one tensor."""
     if isinstance(logits, torch.distributions.Normal):
         return torch.cat([logits.mean, logits.stddev], -1)
     return logits if isinstance(logits, Tensor) else torch.cat(list(logits), -1)

@@ -52,7 +52,7 @@ class TorchRLPolicy(SampledSubject):
         self._states = sorted(key for key in reads if ("next", key) in writes)
         if not self._states:
             raise SettingsError(
-                f"{self.name} has no state: no KEY that it reads and writes as ('next', KEY). "
+                f"{self.name} has no recurrent state: it reads no KEY that it also writes back as ('next', KEY). "
                 "Use StepFunction for other kinds of memory."
             )
 

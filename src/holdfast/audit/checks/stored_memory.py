@@ -206,7 +206,7 @@ def value_call_equals_acting(ctx: Context, tally: Tally) -> None:
                 at = " at an episode start" if resets else ""
                 tally.expect_unchanged(call, size, f"the value{at} is {size:.2g} away from the one that acting returns")
     if not tally.measured:
-        raise NotOfferedError("the policy has no call that only computes values, or acting returns no value")
+        raise NotOfferedError("the policy has no method that computes only value estimates, or acting returns none")
 
 
 def _value_and_step(ctx: Context, script: Script) -> tuple[Outputs, Outputs]:

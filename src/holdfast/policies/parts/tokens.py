@@ -86,7 +86,7 @@ class TokenGrid(Adaptive):
         self._warned = False
 
     def forward(self, tokens: Tensor, normalized: bool = True) -> PlacedTokens:
-        """Return the usable tokens of observations [N, K, 3], uint8, as one flat list."""
+        """Return the tokens of observations [N, K, 3], uint8, without padding and unknown features, joined over N."""
         N, K, _ = tokens.shape
         position = (tokens[..., 0] != NO_TOKEN).flatten().nonzero().squeeze(1)
         chosen = tokens.reshape(N * K, 3).index_select(0, position).long()
