@@ -68,7 +68,7 @@ def test_every_policy_of_a_file_is_one_test_beside_the_project_s_own(project):
         "subject_that_raises: cannot be created: ValueError: not today at policies.py:",
         "policies.py:nobody: no such name in the file. ",
         "leaking is not sound: ",
-        "reset_inside_sequence: step: ",
+        "reset_inside_sequence: ",
         "Look at policies.py:11.",
     ):
         assert line in ran.stdout

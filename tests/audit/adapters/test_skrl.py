@@ -75,8 +75,8 @@ def test_sound_models_pass_with_a_value_model_of_their_own_and_shared():
 
 
 def test_broken_models_fail_their_check():
-    checks = ["reset_inside_sequence", "score_equals_sequence"]
-    assert failed(IgnoresTruncation(), checks=checks) == {"score_equals_sequence"}
+    checks = ["reset_inside_sequence", "reset_on_terminated", "reset_on_truncated"]
+    assert failed(IgnoresTruncation(), checks=checks) == {"reset_on_truncated"}
     assert "reset_inside_sequence" in failed(ResetsBeforeTheLastStep(), checks=checks)
 
 
