@@ -27,9 +27,9 @@ class SkrlModels(SampledSubject):
 
     Run `holdfast audit mine.py:subject`. While acting, the adapter zeroes the state at episode starts, as skrl's agents
     do. For learning, it passes `terminated` and `truncated`, which mark the last step of an episode, and the state of every
-    step; a model uses only the state of a sequence's first step. `compute` has to read the length of sequences from `self.sequence_length`, as in skrl's
-    examples: the adapter sets it for every call. Observations are normal noise of shape obs_shape, or what a function
-    observations(N, generator) returns.
+    step; a model uses only the state of a sequence's first step. `compute` has to read the length of sequences from
+    `self.sequence_length`, as in skrl's examples: the adapter sets it for every call. Observations are normal noise of
+    shape obs_shape, or what a function observations(N, generator) returns.
     """
 
     fixed_flag_dtype = "the adapter passes booleans, as skrl's memory does"
