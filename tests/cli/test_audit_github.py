@@ -49,7 +49,7 @@ def test_failures_as_annotations_for_github(tmp_path, capsys, monkeypatch):
     line = 1 + OWN_LEAK.splitlines().index("    def step(self, obs, state, first):")
     place, _, message = annotations[0].partition("::")
     assert re.fullmatch(rf"file=mine\.py,line={line},title=holdfast audit%3A \w+", place)
-    assert message.startswith("100%25 mine%0Aor yours: in step, flags have no effect. step: ")
+    assert message.startswith("100%25 mine%0Aor yours: ")
     assert message.endswith(".\n")
     assert message.count("\n") == 1
     run("mine.py:Leaks", "--all", "--only", "reset_inside_sequence", code=1)

@@ -97,5 +97,5 @@ def test_broken_models_fail_their_check():
 
 
 def test_a_critic_with_other_observations_is_refused():
-    with pytest.raises(SettingsError, match="the same group of observations"):
+    with pytest.raises(SettingsError, match="group of observations"):
         RslRlModels(StandIn(2), StandIn(1, groups=("policy", "privileged")))
