@@ -2,13 +2,16 @@
 
 Workers are killed and suspended, the trainer is killed and terminated, the newest checkpoint is damaged while the trainer is
 down, the disk is full for a while. The run must still finish, with each update logged once and nothing left behind. A second run
-gets only the failures that must not change a number, and must end identical to an undisturbed run.
+gets only the failures that must not change a number, and must end identical to an undisturbed run. So must a third, without
+workers, whose world changes the working directory and prints in every step and fails in close(), while the trainer's stdout is
+closed, full or a pipe that nobody reads, another one after every stop.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import resource
 import shutil
@@ -24,6 +27,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+import gymnasium
+import numpy as np
 import psutil
 from kills import digest
 from soak import count_updates
@@ -53,12 +58,56 @@ DISK_FULL = ("file too large", "could not be written yet")  # messages allowed w
 ENDLESS = 10**9
 
 
+ROWDY = [
+    "env=gym:chaos:Rowdy-v0",
+    "env.num_envs=16",
+    "trainer.horizon=32",
+    "trainer.batch_size=512",
+    *(
+        word
+        for word in WORDS
+        if word.startswith(("seed", "progress", "trainer.sched", "trainer.check", "policy.hidden"))
+    ),
+]
+OUTPUTS = ("closed", "full", "nobody reads it")
+
+
+class Rowdy(gymnasium.Env):
+    """A world that does not care about its process; with `calm`, the same one without that."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (3,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, calm: bool = False):
+        self.calm, self.t = calm, 0
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self.t = 0
+        return self.np_random.random(3).astype(np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.t += 1
+        if not self.calm:
+            os.chdir(("/", "/proc", "/dev")[self.t % 3])
+            print("a line of a world", flush=True)
+        return self.np_random.random(3).astype(np.float32), float(action), False, self.t == 20, {}
+
+    def close(self) -> None:
+        if not self.calm:
+            time.sleep(3600)
+
+
+gymnasium.register("Rowdy-v0", entry_point=f"{__name__}:Rowdy")
+
+
 class Run:
     """A run folder and the process that trains it."""
 
-    def __init__(self, folder: Path, name: str, steps: int, *words: str):
+    def __init__(self, folder: Path, name: str, steps: int, *words: str, settings: list[str] = WORDS):
         self.path = folder / name
-        self._words = [*WORDS, *words, f"run={name}", f"runs_dir={folder}"]
+        self._words = [*settings, *words, f"run={name}", f"runs_dir={folder}"]
+        self.output = ""  # one of OUTPUTS; "": the log
         self.steps = steps
         self._log = folder / f"{name}.txt"
         self.process: psutil.Popen | None = None
@@ -70,8 +119,11 @@ class Run:
     def start(self) -> None:
         words = [*self._words, f"trainer.total_timesteps={self.steps}"]
         command = [sys.executable, "-m", "holdfast", "train", *words]
+        redirect = {"closed": ">&-", "full": ">/dev/full", "nobody reads it": "> >(exec true)"}.get(self.output, "")
+        shell = ["bash", "-c", f'exec "$0" "$@" 3>&1 2>&3 3>&- {redirect}', *command]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
         # Through a pipe: a file would hit the size limit too, and lines would be cut.
-        self.process = psutil.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.process = psutil.Popen(shell, stdout=subprocess.PIPE, env=env)
         self._copier = threading.Thread(target=self._copy, args=(self.process.stdout,), daemon=True)
         self._copier.start()
 
@@ -196,12 +248,23 @@ class Chaos:
         return left
 
     def stop_trainer(self) -> float:
-        took = self._signal_trainer(signal.SIGTERM)
-        if self.run.ended not in (143, 0):  # 0: it had just finished
-            raise RuntimeError(f"exit code {self.run.ended} after SIGTERM")
+        return self._stop_trainer(signal.SIGTERM)
+
+    def hang_up(self) -> float:
+        return self._stop_trainer(signal.SIGHUP)
+
+    def break_output(self) -> float:
+        """Stop the trainer and restart it with another kind of broken stdout."""
+        self.run.output = OUTPUTS[(self.injected["stdout broken"] + 1) % len(OUTPUTS)]
+        return self._stop_trainer(signal.SIGTERM)
+
+    def _stop_trainer(self, number: signal.Signals) -> float:
+        took = self._signal_trainer(number)
+        if self.run.ended not in (128 + number, 0):  # 0: it had just finished
+            raise RuntimeError(f"exit code {self.run.ended} after {number.name}")
         self.run.wait_for_workers()
         if (self.run.path / "lock").exists():
-            raise RuntimeError("the lock was left behind after SIGTERM")
+            raise RuntimeError(f"the lock was left behind after {number.name}")
         self.run.start()
         return took
 
@@ -254,16 +317,25 @@ EVENTS: dict[str, Callable[[Chaos], float | None]] = {
     "SIGSTOP a worker": Chaos.stop_worker,
     "kill -9 the trainer": Chaos.kill_trainer,
     "SIGTERM the trainer": Chaos.stop_trainer,
+    "SIGHUP the trainer": Chaos.hang_up,
     "newest checkpoint damaged": Chaos.damage_checkpoint,
     "disk full": Chaos.fill_disk,
+    "stdout broken": Chaos.break_output,
 }
 MEASURED = {
     "kill -9 a worker": "until replaced",
     "SIGSTOP a worker": f"until replaced; {WORKER_TIMEOUT:g} s is the limit",
     "kill -9 the trainer": "until its workers are gone",
     "SIGTERM the trainer": "until saved and gone",
+    "SIGHUP the trainer": "until saved and gone",
 }
-HARMLESS = ("kill -9 the trainer", "SIGTERM the trainer", "newest checkpoint damaged", "disk full")
+HARMLESS = (
+    "kill -9 the trainer",
+    "SIGTERM the trainer",
+    "SIGHUP the trainer",
+    "newest checkpoint damaged",
+    "disk full",
+)
 
 
 def inject_failures(run: Run, names: tuple[str, ...], seconds: float, rng: random.Random) -> tuple[Chaos, list[str]]:
@@ -330,9 +402,9 @@ def find_faults(run: Run) -> list[str]:
     return trouble
 
 
-def compare(run: Run, folder: Path) -> list[str]:
+def compare(run: Run, folder: Path, *words: str, settings: list[str] = WORDS) -> list[str]:
     """List the differences from an undisturbed run."""
-    undisturbed = Run(folder, "undisturbed", run.steps)
+    undisturbed = Run(folder, f"{run.path.name}-undisturbed", run.steps, *words, settings=settings)
     undisturbed.start()
     try:
         undisturbed.wait_for_end(1800)
@@ -367,15 +439,20 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     failed = False
     try:
-        for name, events, share in (("everything", tuple(EVENTS), 0.6), ("harmless", HARMLESS, 0.4)):
+        # A short timeout finds suspended workers soon; the other runs must not lose a slow worker to it.
+        impatient = [*WORDS, f"trainer.worker_timeout={WORKER_TIMEOUT}"]
+        kinds = (
+            ("everything", impatient, tuple(EVENTS), 0.5, None),
+            ("harmless", WORDS, HARMLESS, 0.3, []),
+            ("rowdy", ROWDY, ("stdout broken", *HARMLESS), 0.2, ["env.kwargs.calm=true"]),
+        )
+        for name, settings, events, share, calm in kinds:
             began = time.monotonic()
-            # A short timeout finds suspended workers soon; the other run must not lose a slow worker to it.
-            words = [f"trainer.worker_timeout={WORKER_TIMEOUT}"] if name == "everything" else []
-            run = Run(folder, name, ENDLESS // BATCH * BATCH, *words)
+            run = Run(folder, name, ENDLESS // BATCH * BATCH, settings=settings)
             chaos, trouble = inject_failures(run, events, share * options.minutes * 60, rng)
-            if name == "harmless" and not trouble:
-                trouble = compare(run, folder)
-            same = ", identical to the undisturbed run" if name == "harmless" else ""
+            if calm is not None and not trouble:
+                trouble = compare(run, folder, *calm, settings=settings)
+            same = ", identical to the undisturbed run" if calm is not None else ""
             verdict = f"FAILED: {'; '.join(trouble)}" if trouble else f"intact{same}"
             minutes = (time.monotonic() - began) / 60
             print(

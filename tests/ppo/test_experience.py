@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.ppo import Experience, gae, state_rows
+from holdfast.ppo import Experience, experience_bytes, gae, state_rows
 from holdfast.spec import keys
 
 S, T, K, HIDDEN = 3, 2, 2, 4
@@ -427,3 +427,12 @@ def test_burn_in_and_refresh_with_unchanged_weights_reproduce_the_stored_states(
     for k in (1, 2):
         experience.replace_start_states(k, (states[k * 4 - 1].reshape(1, S, 1),))
     assert torch.equal(experience.segments(ids).start_state[0][0, :, 0], stored)
+
+
+def test_its_size_is_known_before_it_is_made():
+    """Up to the extra row, which is a small part of a real buffer."""
+    spec = {"env_obs": ((5, 3), "uint8"), "actions": ((), "int64"), "action_mask": ((7,), torch.bool)}
+    shapes = [(2, 16), (1, 8)]
+    made = Experience(spec, num_slots=6, horizon=50, segments_per_slot=4, state_shapes=shapes)
+    known = experience_bytes(spec, 6, 50, 4, shapes)
+    assert known <= made.bytes_per_step * 6 * 200 < 1.01 * known
