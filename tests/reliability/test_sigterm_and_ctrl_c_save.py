@@ -90,7 +90,7 @@ def test_a_lost_terminal_saves(tmp_path: Path):
     demo = tmp_path / "runs" / "demo"
     [path] = list_checkpoints(demo / "checkpoints")
     assert load_checkpoint(path).facts["update"] == len(read_metrics(demo)) >= 3
-    assert sorted(p.name for p in demo.iterdir()) == ["checkpoints", "config.yaml", "metrics.jsonl"]
+    assert sorted(p.name for p in demo.iterdir()) == ["checkpoints", "config.yaml", "metrics.jsonl", "run-id"]
 
 
 def test_nohup_stays_in_force():
