@@ -135,6 +135,8 @@ def _subject_of_run(target: str, words: Sequence[str], runs_dir: Path, py_agent:
     from holdfast.policies import MettaAgent
 
     agent, settings, checkpoint = load_agent(folder, py_agent=py_agent)
+    if words:
+        agent.initialize_to_world(env.describe(), learn=False)
     return ContractPolicy(
         agent.policy,
         observation_sampler(env),
