@@ -1,5 +1,6 @@
 """`pytest --holdfast-audit` in a project of somebody else's: a folder with policies, tests and settings."""
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -54,7 +55,9 @@ def run_pytest(project, *words):
     # By name, and not as it is installed, so that this file is the one that is tested.
     plugin = ["-p", "no:holdfast", "-p", "holdfast.pytest_plugin", "-p", "no:importnb", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", "-rA", *plugin, *words]
-    return subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=300)
+    # Not as a worker of this test session, and without its coverage.
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "SLIPCOVER_"))}
+    return subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=300)
 
 
 def test_every_policy_of_a_file_is_one_test_beside_the_project_s_own(project):

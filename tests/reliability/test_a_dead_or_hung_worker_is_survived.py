@@ -75,7 +75,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
     """What a run does, as it does it: what the worlds showed, memory around a loss, and what was learned from."""
     seen: dict[str, list[Any]] = {"memory": [], "first": [], "valid": [], "obs": [], "sampled": [], "lost": []}
     step, drop = WorkerWorld.step, Collector._drop_lost
-    update, segments = learner.Learner.update, learner.Experience.segments
+    update, minibatches = learner.Learner.update, learner.Experience.minibatches
 
     def stepped(self: WorkerWorld, actions: np.ndarray) -> Any:
         result = step(self, actions)
@@ -97,15 +97,15 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
         seen["first"].append(whole.first.clone())
         return update(self, experience, progress)
 
-    def sampled(self: Any, ids: torch.Tensor) -> Any:
-        batch = segments(self, ids)
-        seen["sampled"].append((ids.clone(), batch.valid.clone()))
-        return batch
+    def sampled(self: Any, all_ids: Any) -> Any:
+        for ids, batch in zip(all_ids, minibatches(self, all_ids), strict=True):
+            seen["sampled"].append((ids.clone(), batch.valid.clone()))
+            yield batch
 
     monkeypatch.setattr(Collector, "_drop_lost", dropped)
     monkeypatch.setattr(WorkerWorld, "step", stepped)
     monkeypatch.setattr(learner.Learner, "update", learned)
-    monkeypatch.setattr(learner.Experience, "segments", sampled)
+    monkeypatch.setattr(learner.Experience, "minibatches", sampled)
     return seen
 
 
@@ -144,7 +144,8 @@ def test_the_run_goes_on_and_learns_nothing_of_the_cut_episodes(
     noticed = when - signaller.sent_at[0]
     print(f"{number.name} noticed, and another worker started, after {noticed:.3f} s")
     assert noticed < LONG_TO_NOTICE
-    how = "was killed by SIGKILL" if number == signal.SIGKILL else "has not answered for 2 s"
+    killed = r"was killed by SIGKILL \(out of memory, unless you killed it\)"
+    how = killed if number == signal.SIGKILL else "has not answered for 2 s"
     assert re.match(rf"worker 1 with environments 2 to 3 \(pid {signaller.targets[0].pid}\) {how}\.\n", text)
 
     row = STEP - 32 - 1  # of the second rollout, whose answer was lost

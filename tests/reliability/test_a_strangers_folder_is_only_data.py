@@ -198,7 +198,6 @@ ALLOWED = {
     ("runs/folder.py", "glob"): "the names of the runs in the user's runs folder, for a message",
     ("config/registry.py", "read_text"): "source files of the package",
     ("config/registry.py", "glob"): "source files of the package",
-    ("trainer/progress.py", "open"): "the null device",
     ("cli/failures.py", "open"): "the null device",
     ("custom_code.py", "open"): "the working directory of the process",
     ("policies/registry.py", "remove"): "an entry of sys.path",

@@ -17,10 +17,11 @@ from holdfast.checkpoint import list_checkpoints, load_checkpoint
 from holdfast.config import load_settings
 from holdfast.custom_code import exits_reported
 from holdfast.envs import closing, make_world, worker_handle
-from holdfast.errors import HoldfastError, SettingsError
+from holdfast.errors import HoldfastError
 from holdfast.runs import read_metrics
 from holdfast.trainer import train
 from holdfast.trainer.signals import Stopped
+from support.commands import holdfast_process
 from support.runs import CARTPOLE, REPOSITORY, SMALL_NET, TINY, digest, last_of_each
 
 ROWDY = ["env=gym:support.rowdy:Rowdy-v0", *TINY, *SMALL_NET]
@@ -184,17 +185,25 @@ def test_a_signal_that_arrives_in_a_destructor_stops_the_run(tmp_path):
     )
 
 
-def test_shared_memory_that_cannot_be_created():
-    """A limit on file sizes fails in the same way as a full or read-only /dev/shm: with an OSError."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (16, before[1]))
-    try:
-        with pytest.raises(SettingsError, match=r"env=gym:.*trainer.num_workers=2: .* MB of shared memory") as refused:
-            train(load_settings([*ROWDY, "trainer.num_workers=2", "run=demo"]))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert "File too large" in str(refused.value)
-    assert "Use trainer.num_workers=0" in str(refused.value)
+@pytest.mark.slow
+def test_shared_memory_that_cannot_be_created(tmp_path):
+    """A limit on file sizes fails in the same way as a full or read-only /dev/shm: with an OSError.
+
+    In a fresh process, because Python reuses shared memory that it has freed.
+    """
+    process = holdfast_process(
+        "train",
+        *CARTPOLE,
+        "trainer.num_workers=2",
+        "run=demo",
+        cwd=tmp_path,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (16, resource.RLIM_INFINITY)),
+    )
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 2, err
+    assert re.search(r"env=gym:.*trainer.num_workers=2: .* MB of shared memory", err)
+    assert "File too large" in err
+    assert "Use trainer.num_workers=0" in err
 
 
 @pytest.mark.slow
