@@ -76,7 +76,7 @@ class EnvSection(Section):
 
         Only the command line may name such a world: a file could come from anybody.
         """
-        return ""
+        return name.partition(":")[2].rpartition(":")[0]  # gym:MODULE:ID
 
     @classmethod
     def word(cls) -> str:

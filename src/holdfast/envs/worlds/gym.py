@@ -20,10 +20,6 @@ class GymEnv(EnvSection):
     action_mask: bool = setting(False, "read the mask of legal actions from info['action_mask']")
     kwargs: dict[str, Any] = setting({}, "keyword arguments for gymnasium.make")
 
-    @classmethod
-    def module_in(cls, name: str) -> str:
-        return name.partition(":")[2].rpartition(":")[0]  # gym:MODULE:ID
-
     def build(self, env_ids: range, buffers: Any = None) -> Any:
         from holdfast.envs.gymnasium_world import GymWorld
 
@@ -37,10 +33,6 @@ class GymVectorEnv(EnvSection):
     name: str = world_name("gymvec:NAME", "Gymnasium environment with a vector implementation", "gymvec:CartPole-v1")
     hide: Entries = setting([], "indices of the observation entries to hide (vector observations only)")
     kwargs: dict[str, Any] = setting({}, "keyword arguments for gymnasium.make_vec")
-
-    @classmethod
-    def module_in(cls, name: str) -> str:
-        return name.partition(":")[2].rpartition(":")[0]  # gymvec:MODULE:ID
 
     def build(self, env_ids: range, buffers: Any = None) -> Any:
         from holdfast.envs.vector_world import make_vector_world
