@@ -439,6 +439,7 @@ def main() -> None:
     options = parser.parse_args()
     rng = random.Random(options.seed)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that its runs are killed too
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and the runs would inherit that
     folder = options.keep or Path(tempfile.mkdtemp(prefix="chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
     failed = False
