@@ -1,7 +1,7 @@
 """Folders and files that may come from somebody else: opened by handle, never through a link, and only regular files.
 
-Everything that Holdfast reads or writes in a run folder goes through `Folder`. A link there could lead to any file of the
-user, and opening a pipe could wait forever.
+Everything that Holdfast reads or writes in a run folder goes through `Folder`. A link there could point to any of the
+user's files, and opening a pipe could block forever.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def test_an_adapter_s_refusal_is_in_its_own_words(file):
 
 @pytest.mark.parametrize("ending", ["", ":"])
 def test_a_file_without_a_name_in_it(ending, file):
-    assert refused(f"{file}{ending}") == f"{file}: say what to audit in it: {file}:NAME."
+    assert f"{file}:NAME" in refused(f"{file}{ending}")
 
 
 @pytest.mark.parametrize("ending", ["", ":", ":P"])

@@ -187,7 +187,7 @@ def test_the_checks_are_listed(capsys):
         (["{file}:Plain", "env=memory"], "is an nn.Module, which needs an adapter"),
         (["{file}:nobody", "env=memory"], "no such name in the file"),
         (["{file}:subject", "env=memory"], "subject takes no settings"),
-        (["{file}"], "say what to audit in it"),
+        (["{file}"], ":NAME"),
         (["./nothing.py:X"], "no such file: ./nothing.py"),
         (
             ["py_agent=fast", "--html", "/no/such/folder/a.html"],

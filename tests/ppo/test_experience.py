@@ -354,7 +354,7 @@ def test_the_next_rollout_starts_from_stored_states_again():
 
 @pytest.mark.parametrize("k", [0, K])
 def test_only_segments_that_follow_another_can_be_refreshed(k):
-    with pytest.raises(ValueError, match="only segments 1 to 1"):
+    with pytest.raises(ValueError, match="1 to 1"):
         fill(make()).replace_start_states(k, state(0.0))
 
 

@@ -35,7 +35,7 @@ def stack_steps(steps: list[Outputs]) -> Outputs:
         check_outputs(outputs, "a step")
         if outputs.keys() != steps[0].keys():
             one, other = (", ".join(sorted(names)) for names in (steps[0], outputs))
-            raise UnusableError(f"outputs have to have the same names at every step, not {one} and then {other}.")
+            raise UnusableError(f"outputs must have the same names at every step; got {one}, then {other}.")
         for name, y in outputs.items():
             if y.shape != steps[0][name].shape:
                 one, other = [*steps[0][name].shape], [*y.shape]

@@ -98,7 +98,7 @@ class Context(Probe):
 
     @torch.enable_grad()
     def projected_outputs(self, form: str, script: Script, actions: Tensor | None) -> tuple[Tensor, dict[int, Tensor]]:
-        """Return randomly projected outputs [T, B], and by index the start state tensors that record gradients."""
+        """Return the outputs, randomly projected to [T, B], and the start-state tensors that require grad, by index."""
         start = differentiable(script.start)
         outputs = self.run(form, replace(script, start=start), actions).outputs
         total = random_projection({name: y for name, y in outputs.items() if y.requires_grad})

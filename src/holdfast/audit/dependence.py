@@ -23,7 +23,7 @@ differentiate = partial(torch.autograd.grad, retain_graph=True, materialize_grad
 
 @dataclass(frozen=True)
 class DependencyMap:
-    """How strongly each output depends on each input: size[s, c, t, b] for source s of slot c and output t of slot b.
+    """How strongly outputs depend on inputs. size[s, c, t, b]: effect of source s of slot c on slot b's output at step t.
 
     Source 0 is the start state of a slot, source s > 0 its observation at step s - 1. NaN means not measured.
     """

@@ -1,7 +1,7 @@
-"""Find the cause behind failed checks: whose flag or observation a step uses, and which outputs learning changes.
+"""Find the cause of failed checks: steps that use the wrong flag or observation, or outputs that differ in learning.
 
-One bug fails many checks, and the advice of a check has to cover many bugs. So after failures a few more experiments are
-made. Their result replaces the advice of the checks that they explain.
+One bug fails many checks, and the advice of each check has to cover many bugs. So after failures, a few more
+experiments are run. If they find a cause, its fix replaces the advice of the checks that it explains.
 """
 
 from __future__ import annotations

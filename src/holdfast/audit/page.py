@@ -89,7 +89,7 @@ def on_purpose(found: DependencyMap, declared: frozenset[str]) -> Tensor:
 
 
 def kinds_of_cells(found: DependencyMap, declared: frozenset[str]) -> dict[str, Tensor]:
-    """Return a mask [1 + T, B, T, B] for each kind. The rest are cells that must show no dependence, and show none."""
+    """Return a mask [1 + T, B, T, B] per kind. Cells outside `allowed` that show no dependence are in no mask."""
     moved = found.measured & (found.size > found.limit)
     excused = on_purpose(found, declared)
     return {

@@ -56,7 +56,7 @@ class Probe:
         return Script(self.pool[indices].unflatten(0, (T, B)), first, start)
 
     def random_state(self, B: int) -> State:
-        """Return a state of random numbers. Tensors that count or select are taken from a few real steps instead."""
+        """Return a random state. Tensors that cannot be random (counters, masks) come from a few real steps instead."""
         state = self.check_state(self.subject.initial_state(B), B, "initial_state")
         if not all(self.is_continuous(i, leaf) for i, leaf in enumerate(state)):
             state = self.visited_state(B)

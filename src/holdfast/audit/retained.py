@@ -56,7 +56,7 @@ def copy_tensors(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _retained(subject: Subject) -> Iterator[tuple[str, Any]]:
-    """Yield (path, object) of everything that the policy retains. Paths begin with attributes of the user's, not ours."""
+    """Yield (path, object) for everything that the policy retains. Attribute names of Holdfast's own adapters are left out."""
     adapter, seen = type(subject).__module__.startswith("holdfast."), {id(subject)}
     for key, value in list(vars(subject).items()):
         yield from _walk(value, "" if adapter else key, seen)

@@ -97,7 +97,7 @@ def redraw_weights(module: nn.Module, gain: float, seed: int) -> None:
 
 
 def raise_sensitivity(probe: Probe) -> str:
-    """Draw larger weight matrices until every output depends on observations. Return a note for the report, or ''."""
+    """Redraw weights at larger scales until every output responds to observations. Return a note for the report, or ''."""
     module, before = probe.subject.module, sensitivities(probe)
     if min(before.values()) >= SENSITIVE:
         return ""

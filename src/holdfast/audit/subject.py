@@ -108,19 +108,19 @@ class Subject:
 
         Return () as the state if learning returns none.
         """
-        raise NotOfferedError("no sequence() provided, so learning is taken to run the same steps as acting")
+        raise NotOfferedError("no sequence() provided, so learning is assumed to run the same steps as acting")
 
     def value(self, obs: Tensor, state: State, first: Tensor) -> Outputs:
         """Return the bootstrap value as {"value": [B]}, if other code than `step` computes it (CleanRL's get_value)."""
-        raise NotOfferedError("no call that only computes values")
+        raise NotOfferedError("no value() provided")
 
     def act(self, obs: Tensor, terminated: Tensor, truncated: Tensor, slots: Tensor) -> Outputs:
         """Run one step of these slots [B], reading and updating the policy's own memory."""
-        raise NotOfferedError("no act() provided, so the policy's state is stored by its caller")
+        raise NotOfferedError("no act() provided, so the policy is assumed to keep no memory of its own")
 
     def value_from_memory(self, obs: Tensor, terminated: Tensor, truncated: Tensor, slots: Tensor) -> Outputs:
         """Return the bootstrap value as {"value": [B]}, computed from the policy's own memory without changing it."""
-        raise NotOfferedError("no call that only computes values")
+        raise NotOfferedError("no value_from_memory() provided")
 
     def score(
         self, obs: Tensor, terminated: Tensor, truncated: Tensor, state: State, actions: Tensor | None

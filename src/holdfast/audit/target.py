@@ -35,7 +35,7 @@ def find_subject(target: str, words: Sequence[str], seed: int) -> Subject | None
     if os.path.isdir(os.path.expanduser(file)):  # os.path, because pathlib raises if a name is too long
         raise SettingsError(f"{file}: is a folder, not a Python file. Name a file in it.")
     if not name:
-        raise SettingsError(f"{file}: say what to audit in it: {file}:NAME.")
+        raise SettingsError(f"{file}: no policy named. Write {file}:NAME.")
     return _from_file(target, file, name, words, seed)
 
 

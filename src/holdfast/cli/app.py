@@ -228,7 +228,10 @@ def audit(
     ] = None,
     only: Annotated[Words, typer.Option(metavar="CHECK", help="Run only this check; may be repeated.")] = None,
     declare: Annotated[
-        Words, typer.Option(metavar="DEVIATION", help="Accept an intended deviation; docs/audit.md lists them.")
+        Words,
+        typer.Option(
+            metavar="DEVIATION", help="Accept this intended deviation; may be repeated. docs/audit.md lists the names."
+        ),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Run only the quick checks, which also run before training.")
@@ -316,7 +319,7 @@ def audit(
 
 
 def _check_output(option: str, path: Path | None) -> None:
-    """Raise SettingsError if the output path cannot be written, before the audit runs."""
+    """Raise SettingsError unless `path` is a file path in an existing folder; called before the audit starts."""
     if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
         raise SettingsError(f"{option} {path}: needs a file path in an existing folder.")
 

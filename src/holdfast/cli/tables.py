@@ -13,7 +13,7 @@ PIPE_WIDTH = 1000
 
 
 def row_table(rows: list[dict[str, Any]]) -> str:
-    """Format rows that have the same keys as a table, one column per key."""
+    """Format rows as a table with one column per key. All rows must have the same keys."""
     table = text_table(*rows[0])
     for row in rows:
         table.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()))

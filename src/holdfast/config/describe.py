@@ -132,7 +132,9 @@ def _plain(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any], bool]:
         elif get_origin(annotation) in (Union, UnionType):
             annotation, *others = (arg for arg in get_args(annotation) if arg is not NoneType)
             if others:
-                raise TypeError(f"a setting must have one type, optionally `| None`, not {annotation} and {others}")
+                raise TypeError(
+                    f"a setting must have a single type, optionally with `| None`, but this one has {annotation} and {others}"
+                )
             optional = True
         else:
             return annotation, metadata, optional

@@ -1,6 +1,6 @@
 """Base classes for settings. `env.*` has one subclass per world, `policy.*` one per kind of policy.
 
-Therefore a key that the selected world or agent does not use is an error.
+So setting a key that the selected world or agent does not have is an error.
 """
 
 from __future__ import annotations

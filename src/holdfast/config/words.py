@@ -1,4 +1,4 @@
-"""Split `key=value` words and settings files into single keys, and list the keys that match such words."""
+"""Split `key=value` words and settings files into single keys, and list the keys that match a filter."""
 
 from __future__ import annotations
 

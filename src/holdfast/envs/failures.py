@@ -10,11 +10,11 @@ from holdfast.errors import HoldfastError
 
 
 class BadValue(Exception):  # noqa: N818  (internal: `environment_error` turns it into a HoldfastError)
-    """An environment returned a value that does not fit its spaces. The message follows "ENVIRONMENT returned"."""
+    """An environment returned a value that does not fit its spaces. The message completes "ENVIRONMENT returned ..."."""
 
 
 class BadMask(BadValue):
-    """An environment returned an invalid action mask. The message follows "ENVIRONMENT returned"."""
+    """An environment returned an invalid action mask. The message completes "ENVIRONMENT returned ..."."""
 
 
 def environment_error(world: str, where: str, doing: str, step: int, error: BaseException) -> HoldfastError:

@@ -95,7 +95,7 @@ class VectorWorld(World):
             raise self._explain("step", error) from error
 
     def _restart(self, ended: np.ndarray, info: dict[str, Any]) -> None:
-        """Convert the rows where `ended` [N] is true to same-step autoreset. `buffers.obs` is the result of step()."""
+        """Apply same-step autoreset to the rows where `ended` [N] is true. On entry, `buffers.obs` holds what step() returned."""
         b = self.buffers
         if self._mode is AutoresetMode.NEXT_STEP:
             junk = self._restarting

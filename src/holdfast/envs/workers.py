@@ -35,7 +35,7 @@ class WorkerWorld(World):
     """A world whose environments are stepped by `num_workers` processes, with the same results as in one process.
 
     A worker fails if it dies, reports an error, or needs more than `timeout` seconds for a step. It is restarted up to
-    `failures` times in a row, with a call of `on_failure` each time; an episode that ends normally resets the count.
+    `failures` times in a row, and `on_failure` is called each time; an episode that ends normally resets the count.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ from holdfast.recurrence.recurrent import Recurrent
 
 @torch.no_grad()
 def initialize_like_seeds(policy: Policy) -> None:
-    """Re-initialise those layers of a new policy that the first version of the agents initialised differently."""
+    """Re-initialise a new policy as the first version of the agents did; only layers that differ are changed."""
     for module in policy.modules():
         match module:
             case Recurrent() | MinGRU():

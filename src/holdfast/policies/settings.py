@@ -17,8 +17,8 @@ GRID_AGENTS = tuple(sorted(path.stem for path in GRAPHS.glob("*.yaml")))  # in b
 class GridPolicySection(PolicySection):
     init: Literal["own", "seeds"] = Field(
         default="own",
-        description="weight initialization: own (built-in), or seeds "
-        "(first version of these agents: LSTM biases 1, small embeddings)",
+        description="weight initialization: own (Holdfast's default), or seeds "
+        "(as in the first version of these agents: LSTM biases 1, small embeddings)",
     )
 
 

@@ -127,7 +127,7 @@ class Experience:
             raise self._out_of_order(f"action of row {t}")
         if t >= self.num_rows:
             raise RuntimeError(
-                f"row {t} stores no action (the last that does is {self.num_rows - 1}); call write_bootstrap instead"
+                f"row {t} stores no action (the last row with one is {self.num_rows - 1}); call write_bootstrap instead"
             )
         named = {
             keys.ACTIONS: (self._actions, actions),
@@ -267,7 +267,7 @@ class Experience:
         if not 0 < k < self.segments_per_slot:
             raise ValueError(
                 f"the start state of segment {k} cannot be replaced: "
-                f"only segments 1 to {self.segments_per_slot - 1} have steps of this rollout before them"
+                f"k must be from 1 to {self.segments_per_slot - 1} (segment 0 starts from the state before this rollout)"
             )
         for store, leaf in zip(self._states, state, strict=True):
             _write(store[self.state_rows[k * self.horizon]], leaf, "state")

@@ -159,9 +159,9 @@ class Layout:
         return Layout(*tensors, flags=torch.from_numpy(flags).to(like))
 
     def spread(self, steps: Tensor) -> Tensor:
-        """Copy values per step [steps, N] to their cells; return [cells, N], zero for inserted cells.
+        """Copy the values of each step [steps, N] to its cell; return [cells, N], with zeros in inserted cells.
 
-        index_select is four times as fast as index_copy_.
+        Uses index_select, which is four times as fast as index_copy_.
         """
         return steps.index_select(0, self.step_of_cell).index_fill_(0, self.inserted, 0.0)
 

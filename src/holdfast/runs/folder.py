@@ -114,7 +114,7 @@ class RunFolder:
             raise write_error(self.path / METRICS, error) from error
 
     def _cut_metrics(self, updates: int) -> None:
-        """Keep the lines of updates 1 to `updates` and remove later ones; raise HoldfastError if one is missing."""
+        """Keep the lines of updates 1 to `updates` and remove later ones; raise HoldfastError if a line to keep is missing."""
         rows = read_metrics(self.path, updates)  # a crash may have damaged later lines
         if len(rows) < updates or any(row.get("update") != number for number, row in enumerate(rows, start=1)):
             raise HoldfastError(

@@ -77,7 +77,7 @@ def list_changes(before: Settings, now: Settings) -> list[str]:
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield ("trainer.lr", 0.001) for every leaf of nested settings."""
+    """Yield (full key, value) for every leaf of nested settings, such as ("trainer.lr", 0.001)."""
     for name, value in tree.items():
         if isinstance(value, Mapping):
             yield from flatten(value, f"{prefix}{name}.")

@@ -32,7 +32,7 @@ def make_agent(settings: Settings, spec: WorldSpec) -> MettaAgent:
 
 
 def _with_weights_of(source: str, settings: Settings, spec: WorldSpec) -> MettaAgent:
-    """Build the agent with another run's weights. Features and actions that are new to them start untrained."""
+    """Build the agent with another run's weights. Features and actions missing from that run start untrained."""
     checkpoint = _load_weights(source, runs_folder(settings))
     try:
         with as_checkpoint_error(f"policy.weights={source}: the checkpoint does not contain an agent"):
@@ -41,7 +41,9 @@ def _with_weights_of(source: str, settings: Settings, spec: WorldSpec) -> MettaA
     except SettingsError as error:
         raise SettingsError(f"policy.weights={source}: {error}") from error
     if new := agent.initialize_to_world(spec, learn=True):
-        logger.info("policy.weights: not in that run, so these features or actions start untrained: %s", ", ".join(new))
+        logger.info(
+            "policy.weights: these features or actions are not in that run, so they start untrained: %s", ", ".join(new)
+        )
     return agent
 
 

@@ -33,7 +33,7 @@ class RslRlModels(SampledSubject):
         if not (actor.is_recurrent and critic.is_recurrent and len(groups) == 1):
             raise SettingsError(
                 "RslRlModels needs a recurrent actor and a recurrent critic that read the same group of observations. "
-                "Use StepFunction for others."
+                "Use StepFunction for other models."
             )
         super().__init__((actor.obs_dim,), observations)
         self.models, self._group = (actor, critic), groups.pop()

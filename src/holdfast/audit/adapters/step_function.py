@@ -62,7 +62,7 @@ class StepFunction(SampledSubject):
 
     def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
         if self._sequence is None:
-            raise NotOfferedError("no sequence= given, so learning is taken to run the same steps as acting")
+            raise NotOfferedError("no sequence= given, so learning is assumed to run the same steps as acting")
         obs, taken = self._with_last_reward(obs, first), () if actions is None else (actions,)
         outputs, after = check_pair(self._sequence(obs, shaped_like(self._example, state), first, *taken), "sequence")
         return named(outputs), leaves_of(after, self._example)
@@ -92,7 +92,7 @@ def name_of(step: Callable[..., Any]) -> str:
 
 
 def leaves_of(state: Any, like: Any) -> State:
-    """Return the tensors of a state; those of a dict in the order of `like`."""
+    """Return the tensors of a state. If it is a dict, they are in the key order of `like`."""
     if state is None:
         return ()
     if isinstance(state, Tensor):
@@ -100,7 +100,9 @@ def leaves_of(state: Any, like: Any) -> State:
     if isinstance(state, Mapping) and isinstance(like, Mapping):
         if state.keys() != like.keys():
             one, other = (", ".join(map(str, names)) for names in (like, state))
-            raise UnusableError(f"the state has different names in different calls: {one} and {other}. Use the same.")
+            raise UnusableError(
+                f"the state has different names in different calls: {one} and {other}. Use the same names."
+            )
         return tuple(state[name] for name in like)
     return tuple(state.values() if isinstance(state, Mapping) else state)
 

@@ -47,7 +47,7 @@ def log_probs_replay(ctx: Context, tally: Tally) -> None:
 
 @CHECKS(needs=(SEQUENCE,), look_at="sequence", quick=True)
 def values_replay(ctx: Context, tally: Tally) -> None:
-    """Before any update, learning computes the values that acting stored.
+    """Before any update, learning computes the same values that acting stored.
 
     Cost: Advantages are computed with one value function, but another one is trained.
     Fix: Compute values from the same state with the same code in both places.
@@ -121,9 +121,9 @@ def learning_does_not_write_memory(ctx: Context, tally: Tally) -> None:
 
 @CHECKS(quick=True, root=2)
 def calls_are_repeatable(ctx: Context, tally: Tally) -> None:
-    """Equal calls give equal outputs, except for sampled actions, whatever ran in between and with any random numbers.
+    """The same call gives the same outputs, sampled actions aside, whatever ran in between and whatever the RNG state.
 
-    Cost: Learning cannot reproduce what acting computed. Other failures may be a consequence.
+    Cost: Learning cannot reproduce what acting computed. Other failures may follow from this one.
     Fix: Look for values kept on the policy between calls (self.last = ...) that belong in the state, and for dropout,
     noise or samples drawn in forward. Return sampled actions as `actions` and their log-probs as `log_prob`.
     """

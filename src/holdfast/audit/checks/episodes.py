@@ -234,7 +234,7 @@ def reset_on_truncated(ctx: Context, tally: Tally) -> None:
 def terminated_equals_truncated(ctx: Context, tally: Tally) -> None:
     """A reset is the same whether terminated, truncated or both are set.
 
-    Cost: Memory after a reset depends on how the last episode ended, so time limits look like a different world.
+    Cost: Memory after a reset depends on how the last episode ended, so the policy acts differently after a time limit.
     Fix: Use one flag per slot, terminated | truncated. Both may be set at once, so do not use ^ or compare a sum with
     1.
     """

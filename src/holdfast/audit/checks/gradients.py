@@ -67,10 +67,10 @@ def gradients_flow_through_time(ctx: Context, tally: Tally) -> None:
 
 
 def _expect_gradient_by_observations(ctx: Context, tally: Tally, form: str) -> None:
-    """Expect that at least one observation gets a gradient from a later output that it moves.
+    """Expect at least one observation to get a gradient from a later output that it affects.
 
-    Not all have to: an observation may be an integer code, which has no gradient at its own step either, or a selective
-    memory may ignore it.
+    Not every observation has to: it may be an integer code, which gets no gradient from its own step's output either,
+    or a selective memory may ignore it.
     """
     seen, found = ctx.changes(form), ctx.gradients(form)
     carried = seen.later & (seen.size > SAME) & found.measured
@@ -105,7 +105,7 @@ def sequence_gradients_equal_steps(ctx: Context, tally: Tally) -> None:
     gradients are cut on purpose, use --declare truncated_gradients.
     """
     if STEP not in ctx.forms_with_gradients():
-        raise NotOfferedError("step records no gradients")
+        raise NotOfferedError("the outputs of step() have no gradients")
     through_time = ctx.gradients(STEP).from_start_state
     through_time[:, :, 0] = False
     if not ctx.gradients(STEP).largest(through_time)[0]:
@@ -198,7 +198,7 @@ def learning_has_gradients(ctx: Context, tally: Tally) -> None:
 
 
 def _policy_loss_outputs(outputs: Outputs) -> tuple[str, ...]:
-    """Return the names of the outputs that train the policy, without the value: a critic may read memory detached."""
+    """Return the names of the outputs that train the policy, except the value: a critic may read detached memory."""
     return ("log_prob",) if "log_prob" in outputs else policy_outputs(outputs)
 
 

@@ -99,7 +99,7 @@ def every_state_tensor_is_used(ctx: Context, tally: Tally) -> None:
 
 
 def _effect_of_state(ctx: Context, form: str, i: int | None = None) -> float:
-    """Return how far the start state, or its tensor i, moves outputs. Try random states first, then visited ones."""
+    """Return how strongly the start state, or only its tensor i, affects outputs. Try random states, then visited ones."""
     size = 0.0
     for turn in range(TRIES):
         script = ctx.script(T=3, B=MANY)

@@ -140,7 +140,7 @@ def replay_from_stored_state(ctx: Context, tally: Tally) -> None:
 
 @CHECKS(needs=(STATE, SEQUENCE), look_at="sequence", excused_by=("zero_start_states",))
 def large_states_replay(ctx: Context, tally: Tally) -> None:
-    """Acting and learning agree from start states up to ten times larger than usual, too.
+    """Acting and learning also agree from start states up to ten times larger than usual.
 
     Cost: In long episodes memory grows, and from then on learning uses a different memory than acting did.
     Fix: Look for a clamp, clip or normalisation of the state that only acting or only learning applies.

@@ -1,4 +1,4 @@
-"""Checks of weights: no call changes them, every call uses updated ones, and they load with any number of slots."""
+"""Checks of weights: no call changes them, every call uses their current values, and they load with any number of slots."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def weights_load_with_other_slots(ctx: Context, tally: Tally) -> None:
     module = ctx.require_module()
     other = ctx.subject.rebuild()
     if other.module is None:
-        raise UnusableError("rebuild returned a subject without module: set `module` on it.")
+        raise UnusableError("rebuild returned a subject without a module: set `module` on it.")
     script = ctx.script(T=2, B=5, initial=True)
     if ACT in ctx.forms:
         ctx.run(ACT, ctx.script(T=2, B=3))

@@ -42,7 +42,7 @@ class MettaActorSingleHead(Component):
 
 
 class ActionHead(Component):
-    """A linear action head: one score per discrete action, or per choice in each dimension of a MultiDiscrete one."""
+    """A linear action head: one score per discrete action, or per choice in each dimension of a MultiDiscrete action."""
 
     def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
         num_params = distribution_for(context.spec.actions).num_params
