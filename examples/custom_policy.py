@@ -14,7 +14,7 @@ from holdfast.config.settings import TrainerSettings
 from holdfast.envs import GymEnv, make_world
 from holdfast.policies import LSTMWrapper
 from holdfast.ppo import Experience
-from holdfast.rollout import Collector
+from holdfast.rollout import Collector, RecentEpisodes
 from holdfast.trainer.learner import Learner
 
 
@@ -45,11 +45,12 @@ def main(updates: int) -> None:
         collector = Collector(world, policy, experience)
         learner = Learner(policy, settings, plan, torch.Generator().manual_seed(0))
         collector.start(seed=0)
+        recent = RecentEpisodes()
         for update in range(1, updates + 1):
-            collector.collect()
+            recent.add(collector.collect().episodes)
             learned = learner.update(experience, progress=update / updates)
             if update % 10 == 0 or update == updates:
-                steps, mean = update * plan.batch_size, collector.episodes.mean_return
+                steps, mean = update * plan.batch_size, recent.mean_return
                 print(f"{steps:7,} steps  return {mean:6.1f}  parity {learned.parity.max_log_ratio:.1e}")
 
 

@@ -11,7 +11,7 @@ ROOT = Path(holdfast.__file__).parent
 LAYERS = [
     {"errors"},
     {"files"},
-    {"spec", "custom_code"},
+    {"spec", "custom_code", "ranks"},
     {"config"},
     {"recurrence", "runs"},
     {"envs", "policies", "ppo"},

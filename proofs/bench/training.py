@@ -18,6 +18,7 @@ from holdfast.rollout.action_log import ActionLog
 from holdfast.runs import read_metrics
 from holdfast.trainer import loop, train
 from holdfast.trainer.saver import Saver
+from holdfast.trainer.shard import make_experience
 
 READY = ("quickstart", "cartpole_no_velocity", "arena")
 SHARES = ("share_world", "share_inference", "share_learning")
@@ -32,7 +33,7 @@ def measure_end_to_end(updates: int, names: tuple[str, ...] = READY) -> list[dic
         settings, plan, metrics = train_briefly(name, updates + 1)
         spec = settings.env.describe()
         num_slots = settings.env.num_envs * spec.agents_per_env
-        experience = loop.make_experience(settings, make_policy(settings.policy, spec), plan, num_slots)
+        experience = make_experience(settings, make_policy(settings.policy, spec), plan, num_slots)
         steps_per_s = updates * plan.batch_size / training_seconds(plan, metrics[1:])
         shares = {key: sum(row[key] for row in metrics[1:]) / updates for key in SHARES}
         row = {"settings": name, "slots": num_slots, "steps_per_s": steps_per_s, **shares}

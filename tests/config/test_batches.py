@@ -18,6 +18,7 @@ def test_left_out_sizes():
         batch_size=1024,
         minibatch_size=256,
         segments_per_minibatch=16,
+        shards=1,
         minibatches=4,
         updates=5,
     )
@@ -26,7 +27,7 @@ def test_left_out_sizes():
 def test_given_sizes():
     """Three segments of each of 8 slots: 24 segments of 10 steps, 6 at a time."""
     trainer = TrainerSettings(total_timesteps=480, horizon=10, batch_size=240, minibatch_size=60)
-    assert plan_batches(trainer, num_slots=8) == BatchPlan(10, 3, 240, 60, 6, 4, 2)
+    assert plan_batches(trainer, num_slots=8) == BatchPlan(10, 3, 240, 60, 6, 1, 4, 2)
 
 
 @pytest.mark.parametrize(

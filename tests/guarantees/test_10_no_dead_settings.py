@@ -58,6 +58,7 @@ SPREAD = [w for w in SPREAD if w not in ("env.num_envs=4", "trainer.batch_size=6
 # key -> (words of the base run, words added to both runs, the word whose effect is tested)
 EFFECT_ON_METRICS = {
     "seed": (GYM, [], "seed=1"),
+    "trainer.shards": (GYM, [], "trainer.shards=2"),
     "env.name": (GYM, [], "env=gym:Acrobot-v1"),
     "env.num_envs": (GYM, [], "env.num_envs=2"),
     "env.hide": (GYM, [], "env.hide=[3]"),
@@ -147,6 +148,8 @@ EFFECT_ELSEWHERE = {
     "trainer.num_workers",
     "trainer.worker_timeout",
     "trainer.worker_failures",
+    "trainer.ranks",  # tests/cli/test_launch.py
+    "trainer.rank_timeout",  # tests/reliability/test_a_rank_dies.py
     "trainer.checkpoint_interval",
     "trainer.keep.last",
     "trainer.keep.best",
@@ -342,9 +345,7 @@ def test_skipped_updates_limits_skipped_steps_in_a_row(tmp_path, monkeypatch):
     from holdfast.trainer import learner
 
     step, bad = learner.Learner._step, []
-    monkeypatch.setattr(
-        learner.Learner, "_step", lambda self, loss: step(self, loss) if len(bad) >= 2 else bad.append(1)
-    )
+    monkeypatch.setattr(learner.Learner, "_step", lambda self: step(self) if len(bad) >= 2 else bad.append(1))
     rows = read_metrics(run([*GYM, "trainer.skipped_updates=2"], tmp_path, "survived"))
     assert [row["skipped"] for row in rows] == [2, 0, 0]
     assert len(list((tmp_path / "survived" / "skipped").iterdir())) == 2
@@ -408,7 +409,7 @@ def test_debug_shapes_prints_shapes(tmp_path, caplog):
 def test_debug_poison_fills_the_buffer():
     from holdfast.config import plan_batches
     from holdfast.policies import make_policy
-    from holdfast.trainer.loop import make_experience
+    from holdfast.trainer.shard import make_experience
 
     def unwritten(*words):
         settings = load_settings([*GYM, *words])

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.ppo import prioritized_minibatches, segment_minibatches, segment_priorities
+from holdfast.ppo import prioritized_segments, segment_minibatches, segment_priorities
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -40,10 +40,8 @@ def test_epochs_are_shuffled_by_the_generator_only():
 )
 def test_importance_weights_are_at_most_one_and_correct_the_sampling(numbers, size, alpha, beta, seed):
     priorities = torch.tensor(numbers)
-    minibatches = list(prioritized_minibatches(priorities, size, alpha, beta, generator(seed)))
-    ids, weights = (torch.cat(parts) for parts in zip(*minibatches, strict=True))
+    ids, weights = prioritized_segments(priorities, alpha, beta, generator(seed))
     assert len(ids) == len(weights) == len(numbers)
-    assert weights.max().item() == 1.0
     assert (weights > 0).all()
     if beta == 0:
         assert (weights == 1).all()
@@ -57,24 +55,21 @@ def test_importance_weights_are_at_most_one_and_correct_the_sampling(numbers, si
 
 def test_segments_are_sampled_in_proportion_to_their_priority():
     priorities = torch.tensor([1.0, 3.0]).repeat(5000)
-    ids = torch.cat([ids for ids, _ in prioritized_minibatches(priorities, 500, 1.0, 0.0, generator())])
+    ids = prioritized_segments(priorities, 1.0, 0.0, generator())[0]
     assert (ids % 2).double().mean().item() == pytest.approx(0.75, abs=0.02)
-    ids = torch.cat([ids for ids, _ in prioritized_minibatches(priorities, 500, 0.0, 0.0, generator())])
+    ids = prioritized_segments(priorities, 0.0, 0.0, generator())[0]
     assert (ids % 2).double().mean().item() == pytest.approx(0.5, abs=0.02)
 
 
 def test_full_correction_restores_the_plain_mean():
     priorities = torch.tensor([1.0, 2.0, 4.0]).repeat(3000)
     x = torch.tensor([3.0, 6.0, 9.0]).repeat(3000)
-    ids, weights = (
-        torch.cat(parts) for parts in zip(*prioritized_minibatches(priorities, 100, 1.0, 1.0, generator()), strict=True)
-    )
+    ids, weights = prioritized_segments(priorities, 1.0, 1.0, generator())
     assert ((weights * x[ids]).sum() / weights.sum()).item() == pytest.approx(6.0, rel=0.03)
 
 
 def test_zero_priorities_sample_uniformly():
-    minibatches = list(prioritized_minibatches(torch.zeros(1000), 1000, 1.0, 1.0, generator()))
-    ids, weights = minibatches[0]
+    ids, weights = prioritized_segments(torch.zeros(1000), 1.0, 1.0, generator())
     assert (weights == 1).all()
     assert len(ids.unique()) > 500
 
@@ -88,11 +83,11 @@ def test_priorities_follow_segment_ids():
 @pytest.mark.parametrize("bad", [[1.0, -1.0], [1.0, torch.nan], [torch.inf, 1.0]])
 def test_impossible_priorities_are_refused(bad):
     with pytest.raises(ValueError, match="finite and not negative"):
-        prioritized_minibatches(torch.tensor(bad), 1, 1.0, 1.0, generator())
+        prioritized_segments(torch.tensor(bad), 1.0, 1.0, generator())
 
 
 def test_impossible_sizes_are_refused_at_the_call():
     with pytest.raises(ValueError, match="segments_per_minibatch=0"):
         segment_minibatches(4, 0, generator())
     with pytest.raises(ValueError, match="num_segments=0"):
-        prioritized_minibatches(torch.zeros(0), 1, 1.0, 1.0, generator())
+        prioritized_segments(torch.zeros(0), 1.0, 1.0, generator())

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from torch import Tensor
 
 from holdfast.checkpoint import list_checkpoints, load_checkpoint
 from holdfast.errors import HoldfastError, NonFiniteError
@@ -49,11 +48,14 @@ def test_a_world_that_makes_it_is_named_and_what_was_before_is_saved(
 
 
 def spoil_gradients(monkeypatch: pytest.MonkeyPatch, which: range, value: float) -> None:
-    """The gradients of these steps of the optimizer (counted over the run) are not finite: their loss is spoiled."""
+    """The gradients of these steps of the optimizer (counted over the run) are not finite."""
     step, count = learner.Learner._step, iter(range(10**6))
 
-    def spoiled(self: Any, loss: Tensor) -> Any:
-        return step(self, loss * value if next(count) in which else loss)
+    def spoiled(self: Any) -> Any:
+        if next(count) in which:
+            for param in self.params.values():
+                param.grad *= value
+        return step(self)
 
     monkeypatch.setattr(learner.Learner, "_step", spoiled)
 

@@ -62,7 +62,7 @@ def test_refreshed_start_states_are_those_of_the_new_weights(core):
     with torch.no_grad():
         for p in policy.parameters():
             p.mul_(1.2)
-    learner._refresh_start_states(experience)
+    learner._refresh_start_states([experience])
     whole = experience.whole()
     expected = score(policy, whole.inputs, whole.start_state, whole.actions)[keys.VALUES]
     for k in range(3):

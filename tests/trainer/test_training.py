@@ -10,6 +10,7 @@ import torch
 
 from holdfast.checkpoint import load_checkpoint, newest_first
 from holdfast.config import load_run_settings, load_settings
+from holdfast.config.ranks import plan_ranks
 from holdfast.errors import HoldfastError, NonFiniteError, SettingsError
 from holdfast.evaluate import evaluate_run
 from holdfast.runs.folder import read_metrics
@@ -39,7 +40,7 @@ def test_a_run_leaves_a_full_folder(tmp_path):
     assert all(row["parity_max_abs_logratio"] <= 1e-5 for row in rows)
     assert all(abs(row["share_world"] + row["share_inference"] + row["share_learning"] - 1) < 1e-6 for row in rows)
     assert set(SUMMARY) <= set(json.loads((result.run / "summary.json").read_text()))
-    assert load_run_settings(result.run / "config.yaml") == settings
+    assert load_run_settings(result.run / "config.yaml") == plan_ranks(settings, 1)
     assert evaluate_run(result.run, episodes=4).episodes >= 4
 
 

@@ -112,10 +112,18 @@ def train(
         from holdfast.config import load_settings
 
         settings = load_settings(words or [])
+        from holdfast.config.ranks import own_rank, plan_ranks, started_ranks
+
+        planned = plan_ranks(settings, started_ranks())
+        if started_ranks() == 1 and int(planned.trainer.ranks) > 1:
+            from holdfast.cli.launch import launch
+
+            raise typer.Exit(launch(words or [], planned))
         from holdfast.trainer import train as run_training
 
         result = run_training(settings)
-        typer.echo(_closing_lines(result.run, result.summary, settings.policy.agent_word))
+        if own_rank() == 0:
+            typer.echo(_closing_lines(result.run, result.summary, settings.policy.agent_word))
 
 
 def _closing_lines(run: Path, summary: dict[str, Any], agent: str) -> str:

@@ -14,6 +14,7 @@ from typing import TextIO, cast
 import typer
 
 from holdfast.cli.github import annotation
+from holdfast.config.ranks import own_rank
 from holdfast.custom_code import SafeStream
 from holdfast.errors import HoldfastError, SettingsError
 
@@ -51,6 +52,9 @@ def log_to_stderr() -> Iterator[None]:
     before = logger.level, logger.propagate
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
+    if (rank := own_rank()) > 0:  # rank 0 reports what concerns all ranks
+        logger.setLevel(logging.WARNING)
+        handler.setFormatter(logging.Formatter(f"rank {rank}: %(message)s"))
     logger.propagate = False
     try:
         yield

@@ -17,13 +17,14 @@ class BatchPlan:
     batch_size: int
     minibatch_size: int
     segments_per_minibatch: int
+    shards: int  # equal blocks of slots; a minibatch has the same number of segments from each
     minibatches: int  # per epoch
     updates: int  # in the whole run
 
 
 def plan_batches(trainer: TrainerSettings, num_slots: int) -> BatchPlan:
     """Return the batch sizes for `num_slots` slots; raise SettingsError with the nearest valid sizes if they do not fit."""
-    horizon = trainer.horizon
+    horizon, shards = trainer.horizon, trainer.shards or 1
     rollout = num_slots * horizon
     batch_size = trainer.batch_size or rollout
     if batch_size % rollout:
@@ -42,7 +43,8 @@ def plan_batches(trainer: TrainerSettings, num_slots: int) -> BatchPlan:
     segments = batch_size // horizon
     if trainer.minibatch_size is None:
         # about a quarter of the batch; of two equally near divisors the larger, for fewer and less noisy gradient steps
-        per_minibatch = min(_divisors(segments), key=lambda d: (abs(d - segments / 4), -d))
+        fitting = [d for d in _divisors(segments) if d % shards == 0]
+        per_minibatch = min(fitting, key=lambda d: (abs(d - segments / 4), -d))
     else:
         per_minibatch = trainer.minibatch_size // horizon
     if segments % per_minibatch:
@@ -50,12 +52,18 @@ def plan_batches(trainer: TrainerSettings, num_slots: int) -> BatchPlan:
             f"trainer.minibatch_size={trainer.minibatch_size}: does not divide the batch of {batch_size} "
             f"steps ({num_slots} slots). Nearest sizes that do: {_fitting(segments, per_minibatch, horizon)}."
         )
+    if per_minibatch % shards:
+        raise SettingsError(
+            f"trainer.minibatch_size={trainer.minibatch_size}: its {per_minibatch} segments cannot be divided among "
+            f"{shards} shards (trainer.shards). Use a multiple of {shards * horizon}."
+        )
     return BatchPlan(
         horizon=horizon,
         segments_per_slot=batch_size // rollout,
         batch_size=batch_size,
         minibatch_size=per_minibatch * horizon,
         segments_per_minibatch=per_minibatch,
+        shards=shards,
         minibatches=segments // per_minibatch,
         updates=-(-trainer.total_timesteps // batch_size),
     )

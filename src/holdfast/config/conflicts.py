@@ -66,6 +66,11 @@ def find_conflicts(settings: Settings, given: Collection[str] = ()) -> Iterator[
         yield conflict("trainer.start_states", f"{single_epoch}, or trainer.start_states to stored.")
     if trainer.num_workers > num_envs:
         yield conflict("trainer.num_workers", f"must be at most env.num_envs, which is {num_envs}.")
+    shards, ranks = trainer.shards or 1, trainer.ranks
+    if num_envs % shards:
+        yield conflict("trainer.shards", f"must divide env.num_envs, which is {num_envs}.")
+    if trainer.shards and ranks != "auto" and trainer.shards % int(ranks):
+        yield conflict("trainer.ranks", f"must divide trainer.shards, which is {trainer.shards}.")
     if settings.policy.weights and getattr(settings.policy, "init", "own") != "own":
         reason = "has no effect with policy.weights, which replaces the initial weights. Remove one of the two keys."
         yield conflict("policy.init", reason)

@@ -47,6 +47,20 @@ class TrainerSettings(Section):
     worker_failures: int = setting(
         3, "maximum number of consecutive restarts of a failing worker before the run stops", ge=0, le=10**6
     )
+    shards: Count | None = setting(
+        None,
+        "equal blocks of slots that are computed one by one and summed in order; part of the run (None: number of ranks)",
+        le=65536,
+    )
+    ranks: str = setting(
+        "1",
+        "processes that compute the shards; `auto`: one per core. The result does not depend on it",
+        pattern=r"^(auto|[1-9][0-9]{0,4})$",
+        allowed="a number that divides trainer.shards, or auto",
+    )
+    rank_timeout: float = setting(
+        8.0, "seconds without a sign of life before a rank counts as lost", ge=2.0, le=86400.0
+    )
     horizon: Count = setting(16, "steps per segment: how far gradients reach back in time (BPTT length)", le=65536)
     batch_size: Count | None = setting(None, "agent steps per update (None: slots x horizon)", le=2**31)
     minibatch_size: Count | None = setting(None, "agent steps per gradient step (None: batch_size / 4)", le=2**31)

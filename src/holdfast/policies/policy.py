@@ -89,6 +89,11 @@ class Policy(nn.Module):
             stored[keys.ACTION_MASK] = ((self.spec.mask_size,), "bool")
         return stored
 
+    @property
+    def absorbs(self) -> bool:
+        """Whether `absorb` does anything. If so, ranks exchange their observations."""
+        return type(self).absorb is not Policy.absorb
+
     def absorb(self, obs: Tensor) -> None:
         """Update running statistics from observations [N, ...]. Called between batches, so that replay is exact."""
 

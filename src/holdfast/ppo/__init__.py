@@ -3,7 +3,7 @@
 from holdfast.ppo.advantages import gae, vtrace
 from holdfast.ppo.experience import Experience, experience_bytes
 from holdfast.ppo.losses import Losses, explained_variance, normalize_advantages, ppo_losses
-from holdfast.ppo.sampling import prioritized_minibatches, segment_minibatches, segment_priorities
+from holdfast.ppo.sampling import prioritized_segments, segment_minibatches, segment_priorities
 from holdfast.ppo.schedules import scheduled
 from holdfast.ppo.segments import BurnIn, Replay, Segments, state_rows
 from holdfast.ppo.weights import clip_weights_, l2_to_init_loss, weight_limits
@@ -20,7 +20,7 @@ __all__ = [
     "l2_to_init_loss",
     "normalize_advantages",
     "ppo_losses",
-    "prioritized_minibatches",
+    "prioritized_segments",
     "scheduled",
     "segment_minibatches",
     "segment_priorities",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -19,10 +20,14 @@ class Losses:
     clip_fraction: Tensor
     log_ratio: Tensor  # [T, M] log of new / old probability, 0 where not valid
 
+    METRICS: ClassVar = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+
+    def tensors(self) -> list[Tensor]:
+        """Return the tensors named in METRICS, detached."""
+        return [getattr(self, name).detach() for name in self.METRICS]
+
     def metrics(self) -> dict[str, float]:
-        names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
-        figures = torch.stack([getattr(self, name).detach() for name in names]).tolist()
-        return dict(zip(names, figures, strict=True))
+        return dict(zip(self.METRICS, torch.stack(self.tensors()).tolist(), strict=True))
 
 
 def ppo_losses(
@@ -37,8 +42,11 @@ def ppo_losses(
     weights: Tensor | None,
     clip: float,
     value_clip: float,
+    num_valid: Tensor | float | None = None,
 ) -> Losses:
     """Return the clipped policy and value losses of steps [T, M]. value_clip=0 leaves the value loss unclipped.
+
+    num_valid: the number of valid steps to divide by, if these steps are only a part of a minibatch (None: all of it).
 
     weights [M]: importance weights of the segments; they scale losses and entropy, not the KL and clip metrics.
     """
@@ -53,7 +61,9 @@ def ppo_losses(
         near_old = old_values + (new_values - old_values).clamp(-value_clip, value_clip)
         value_losses = value_losses.maximum((near_old - returns).where(valid, 0.0).square())
 
-    share = valid.to(ratio.dtype) / valid.sum().clamp(min=1)  # weight of each step in a mean over valid steps
+    if num_valid is None:
+        num_valid = valid.sum().clamp(min=1)
+    share = valid.to(ratio.dtype) / num_valid  # weight of each step in a mean over valid steps
     weighted = share if weights is None else share * weights
     # One matrix product instead of a mask, a sum and a division per mean.
     means = torch.stack([gains, value_losses, entropy]).where(valid, 0.0).flatten(1) @ weighted.flatten()
@@ -65,8 +75,16 @@ def ppo_losses(
 
 
 @torch.no_grad()
-def normalize_advantages(advantages: Tensor, valid: Tensor, eps: float = 1e-8) -> Tensor:
-    """Scale advantages to zero mean and unit variance over valid steps; 0 where not valid."""
+def normalize_advantages(
+    advantages: Tensor, valid: Tensor, moments: tuple[float, float] | None = None, eps: float = 1e-8
+) -> Tensor:
+    """Scale advantages to zero mean and unit variance over valid steps; 0 where not valid.
+
+    moments: mean and variance, if these steps are only a part of a minibatch (None: those of these steps).
+    """
+    if moments is not None:
+        mean, variance = moments
+        return ((advantages - mean) / (variance**0.5 + eps)).where(valid, 0.0)
     num_valid = valid.sum().clamp(min=1)
     centred = advantages.where(valid, 0.0)
     # Centre twice, because the rounding error of the mean is as large as eps and would turn equal advantages into noise.

@@ -16,15 +16,13 @@ def segment_minibatches(num_segments: int, segments_per_minibatch: int, generato
 
 
 @torch.no_grad()
-def prioritized_minibatches(
-    priorities: Tensor, segments_per_minibatch: int, alpha: float, beta: float, generator: Generator
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield (ids [M], weights [M]) for one epoch: N draws with replacement, proportional to priorities [N] ** alpha.
+def prioritized_segments(priorities: Tensor, alpha: float, beta: float, generator: Generator) -> tuple[Tensor, Tensor]:
+    """Return ids [N] and weights [N] for one epoch: N draws with replacement, proportional to priorities [N] ** alpha.
 
-    Importance weights are (N * probability) ** -beta, divided by the largest weight of the epoch; beta=1 removes the bias.
+    Importance weights are (N * probability) ** -beta; beta=1 removes the bias. The caller divides them by the largest one.
     """
     num_segments = len(priorities)
-    _require_positive(num_segments, segments_per_minibatch)
+    _require_positive(num_segments, 1)
     priorities = priorities.to(generator.device)
     largest = priorities.max()
     if not bool(torch.isfinite(priorities).all()) or float(priorities.min()) < 0:
@@ -34,9 +32,7 @@ def prioritized_minibatches(
     shares = (priorities / largest).pow(alpha) if float(largest) > 0 else torch.ones_like(priorities)
     probabilities = shares / shares.sum()
     ids = torch.multinomial(probabilities, num_segments, replacement=True, generator=generator)
-    weights = (num_segments * probabilities[ids]).pow(-beta)
-    weights /= weights.max()
-    return zip(ids.split(segments_per_minibatch), weights.split(segments_per_minibatch), strict=True)
+    return ids, (num_segments * probabilities[ids]).pow(-beta)
 
 
 @torch.no_grad()

@@ -34,20 +34,23 @@ class Rollout:
 
 
 class Collector:
+    """Steps a world with a policy. `world.env_ids` may be a part of the run's environments: slots are numbered in the run."""
+
     def __init__(self, world: World, policy: Policy, experience: Experience, reset_memory_each_rollout: bool = False):
         self.world, self.policy, self.experience = world, policy, experience
         self.reset_memory_each_rollout = reset_memory_each_rollout
-        self.episodes = EpisodeTracker(world.num_slots)
         self.log = ActionLog(world.world_spec, len(world.env_ids))
-        self._slots = torch.arange(world.num_slots, device=experience.device)
+        first = world.env_ids.start * world.world_spec.agents_per_env
+        self.slots = torch.arange(first, first + world.num_slots, device=experience.device)
+        self.episodes = EpisodeTracker(world.num_slots, first)
 
     @umask_restored()
     def start(self, seed: int) -> None:
-        """Reset every environment and clear all memory."""
+        """Reset every environment and clear the memory of its slots."""
         point = ReplayPoint.at_episode_start(seed, self.world.world_spec, np.zeros(len(self.world.env_ids), np.int64))
         obs, info = self.world.replay_to(point)
         self.log.start(point)
-        self.policy.reset_memory()
+        self.policy.reset_env_memory(self.slots)
         self.experience.write_inputs(0, first_inputs(obs, info))
 
     @umask_restored()
@@ -83,8 +86,8 @@ class Collector:
         if experience.complete:
             experience.carry_over()
         if self.reset_memory_each_rollout:
-            policy.reset_memory()
-        state = policy.memory.read(self._slots)
+            policy.reset_env_memory(self.slots)
+        state = policy.memory.read(self.slots)
         episodes: list[Episode] = []
         world_s = inference_s = 0.0
         for t in range(experience.num_rows):
@@ -106,10 +109,10 @@ class Collector:
             ended = terminated | truncated
             if ended.any():
                 self._value_truncated(t + 1, truncated & ~terminated & info["valid"], info, state)
-            episodes += self.episodes.step(rewards, ended, info["valid"])
+            episodes += self.episodes.step(rewards, ended, info["valid"], t)
             world_s += stepped_at - acted_at
             inference_s += (acted_at - began) + (perf_counter() - stepped_at)
-        policy.memory.write(self._slots, state)
+        policy.memory.write(self.slots, state)
         experience.write_bootstrap(policy.predict_values(experience.inputs[-1], state)[0])
         outcomes = experience.outcomes()
         first_share = float((outcomes["dones"] | outcomes["truncateds"])[:-1].float().mean())
@@ -119,7 +122,7 @@ class Collector:
         """Exclude the episodes that `lost` slots (bool [S]) were in before row t. Return the state, now 0 for these slots."""
         slots = torch.from_numpy(np.flatnonzero(lost)).to(self.experience.device)
         self.experience.drop_episode(t, slots)
-        self.policy.reset_env_memory(slots)
+        self.policy.reset_env_memory(self.slots[slots])
         return tuple(leaf.index_fill(1, slots, 0.0) for leaf in state)
 
     def _value_truncated(self, t: int, truncated: np.ndarray, info: dict[str, np.ndarray], state: State) -> None:

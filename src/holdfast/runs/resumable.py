@@ -14,11 +14,11 @@ from holdfast.runs.folder import CONFIG, has_begun, runs_folder, size_of_metrics
 from holdfast.runs.lock import refuse_if_in_use
 
 # Settings that define a run and cannot change on resume. `device` is one, because random generator states depend on it.
-FIXED = re.compile(r"seed|device|env\.|policy\.|trainer\.(horizon|batch_size|l2_init|weight_clip)")
+FIXED = re.compile(r"seed|device|env\.|policy\.|trainer\.(horizon|batch_size|shards|l2_init|weight_clip)")
 # Settings that do not affect learning. Settings in neither list may change too, and each change is reported.
 FREE = re.compile(
     r"run|resume|progress|tensorboard|wandb|audit|debug\."
-    r"|trainer\.(num_workers|worker_|checkpoint_interval|keep\.|on_disk_error|skipped_updates|weight_metrics_interval)"
+    r"|trainer\.(num_workers|worker_|rank|checkpoint_interval|keep\.|on_disk_error|skipped_updates|weight_metrics_interval)"
 )
 
 
@@ -62,6 +62,8 @@ def find_resumable(settings: Settings) -> Resumable | None:
 def list_changes(before: Settings, now: Settings) -> list[str]:
     """List changed settings that affect learning; raise SettingsError if a setting that defines the run changed."""
     old, new = dict(flatten(before.model_dump())), dict(flatten(now.model_dump()))
+    for tree in (old, new):
+        tree["trainer.shards"] = tree["trainer.shards"] or 1  # None before the number of ranks is known
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     fixed = [key for key in keys if FIXED.match(key)]
     if fixed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.config import Settings
+from holdfast.config.ranks import plan_ranks, started_ranks
 from holdfast.runs import find_resumable
 
 if TYPE_CHECKING:
@@ -12,7 +13,12 @@ if TYPE_CHECKING:
 
 
 def train(settings: Settings) -> TrainResult:
-    """Train with these settings; if run=NAME exists, resume that run."""
+    """Train with these settings; if run=NAME exists, resume that run. Under torchrun, train as one of its ranks."""
+    settings = plan_ranks(settings, started_ranks())
+    if started_ranks() > 1:
+        from holdfast.trainer.together import train_together
+
+        return train_together(settings)
     resumable = find_resumable(settings)
     from holdfast.trainer import loop  # slow, because it imports torch; errors about the run come first
 

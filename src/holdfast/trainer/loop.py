@@ -10,25 +10,27 @@ from time import perf_counter
 from typing import Any
 
 import psutil
+import torch
 
 from holdfast.config.batches import BatchPlan, plan_batches
 from holdfast.config.settings import Settings
 from holdfast.custom_code import exits_reported, process_restored
-from holdfast.envs import World, make_world
+from holdfast.envs import World
 from holdfast.errors import HoldfastError
 from holdfast.policies import Policy
-from holdfast.ppo import Experience
-from holdfast.rollout import Collector, Rollout, check_experience_spec
+from holdfast.ranks import Group, Shards
+from holdfast.rollout import RecentEpisodes, check_experience_spec
 from holdfast.runs import Resumable, RunFolder, read_metrics
 from holdfast.runs.folder import runs_folder
 from holdfast.spec import keys
 from holdfast.trainer.diagnostics import describe_update, weight_metrics
 from holdfast.trainer.first_audit import audit_first
 from holdfast.trainer.learner import Update
-from holdfast.trainer.process import check_memory, experience_spec, prepare_process
+from holdfast.trainer.process import check_memory, prepare_process
 from holdfast.trainer.progress import make_progress_view
 from holdfast.trainer.resume import Start, begin, start_or_resume
-from holdfast.trainer.saver import Saver
+from holdfast.trainer.saver import Saver, SharedSaver
+from holdfast.trainer.shard import Collected, absorb, collect, make_shards, make_worlds
 from holdfast.trainer.signals import Stopped, StopSignals
 from holdfast.trainer.sinks import check_sinks, make_sinks
 from holdfast.trainer.snapshot import take_snapshot
@@ -46,64 +48,81 @@ class TrainResult:
 
 @process_restored()
 @exits_reported()
-def train(settings: Settings, resumable: Resumable | None) -> TrainResult:
-    """Train a new run or resume one. All checks come before the first worker or file is created."""
+def train(settings: Settings, resumable: Resumable | None, group: Group | None = None) -> TrainResult:
+    """Train a new run or resume one. All checks come before the first worker or file is created.
+
+    group: the ranks that share the run (None: this process alone). Only rank 0 writes files.
+    """
     runs = runs_folder(settings).absolute()  # from here on, the world may change the working directory
+    shards = Shards.of(settings.trainer.shards or 1, group or Group(), settings.seed)
     spec = settings.env.describe()
-    plan = plan_batches(settings.trainer, settings.env.num_envs * spec.agents_per_env)
+    num_slots = settings.env.num_envs * spec.agents_per_env
+    plan = plan_batches(settings.trainer, num_slots)
     check_sinks(settings)
     prepare_process(settings)
-    start = start_or_resume(resumable, settings, spec, plan)
-    audit_first(settings, start.agent.graph)
+    start = start_or_resume(resumable, settings, spec, plan, shards)
+    if shards.group.leads:
+        audit_first(settings, start.agent.graph)
     check_experience_spec(start.agent.policy)
-    check_memory(settings, start.agent.policy, plan, settings.env.num_envs * spec.agents_per_env)
+    check_memory(settings, start.agent.policy, plan, num_slots // shards.group.size)
     saved = start.saved.state.update if start.saved else 0
-    t, signals, run = settings.trainer, StopSignals(), None
+    signals, run = StopSignals(), None
     try:
-        with (
-            signals.listening(),
-            make_world(
-                settings.env, t.num_workers, worker_timeout=t.worker_timeout, worker_failures=t.worker_failures
-            ) as world,
-            RunFolder.reopen(runs / resumable.path.name, settings, saved, resumable.metrics_bytes)
-            if resumable
-            else RunFolder.create(settings, runs) as run,
-        ):
-            summary = _train(settings, plan, start, world, run, signals)
+        with signals.listening(), ExitStack() as stack:
+            worlds = make_worlds(settings, shards, stack)
+            if shards.group.leads:
+                found = resumable and (runs / resumable.path.name, settings, saved, resumable.metrics_bytes)
+                run = stack.enter_context(RunFolder.reopen(*found) if found else RunFolder.create(settings, runs))
+            summary = _train(settings, plan, start, worlds, run, signals)
     except Stopped:
-        logger.warning("Stopped%s", _describe_saved(settings, run) if run else " before training began.")
+        if shards.group.leads:
+            logger.warning("Stopped%s", _describe_saved(settings, run) if run else " before training began.")
         raise
     except (HoldfastError, SystemExit):
         if run is not None and run.saved:
             logger.warning("The run failed%s", _describe_saved(settings, run))
         raise
-    return TrainResult(run.path, summary)
+    return TrainResult(run.path if run else runs, summary)
 
 
 def _train(
-    settings: Settings, plan: BatchPlan, start: Start, world: World, run: RunFolder, signals: StopSignals
+    settings: Settings,
+    plan: BatchPlan,
+    start: Start,
+    worlds: list[World],
+    run: RunFolder | None,
+    signals: StopSignals,
 ) -> dict[str, Any]:
-    """Run the training loop and return the run's summary."""
+    """Run the training loop and return the run's summary. run: None on a rank that writes no files."""
     trainer, agent, learner, policy = settings.trainer, start.agent, start.learner, start.agent.policy
-    experience = make_experience(settings, policy, plan, world.num_slots)
-    collector = Collector(world, policy, experience, trainer.reset_memory_each_rollout)
-    watch = Watch(settings, read_metrics(run.path))
-    progress = begin(start, settings, plan.updates, collector)
+    ranks, recent = learner.shards, RecentEpisodes()
+    shards = make_shards(settings, policy, plan, worlds, ranks)
+    watch = Watch(settings, read_metrics(run.path) if run else ())
+    progress = begin(start, settings, plan.updates, shards, recent)
     began = perf_counter() - progress.wall_s
-    title = f"{run.path.name}  {world.world_spec.name}  {settings.policy.agent_word}  seed {settings.seed}"
     with ExitStack() as stack:
-        sinks = [stack.enter_context(closing(sink)) for sink in make_sinks(settings, run.folder, progress.agent_steps)]
-        view = stack.enter_context(make_progress_view(settings.progress, title, plan.updates * plan.batch_size))
-        saver = stack.enter_context(Saver(run, settings, signals))
+        sinks = (
+            [stack.enter_context(closing(sink)) for sink in make_sinks(settings, run.folder, progress.agent_steps)]
+            if run
+            else []
+        )
+        title = f"{run.path.name if run else ''}  {worlds[0].world_spec.name}  {settings.policy.agent_word}  seed {settings.seed}"
+        view = stack.enter_context(
+            make_progress_view(settings.progress if run else "off", title, plan.updates * plan.batch_size)
+        )
+        saver = stack.enter_context(Saver(run, settings, signals, ranks) if run else SharedSaver(ranks))
+        if ranks.group.size > 1:
+            stack.enter_context(signals.stopping_together())
         for update in range(progress.update + 1, plan.updates + 1):
-            signals.raise_again()
+            stop_if_asked(signals, policy, ranks)
             update_began = perf_counter()
-            rollout = collector.collect()
+            rollout = collect(shards, policy, ranks)
+            recent.add(rollout.episodes)
             try:
-                learned = learner.update(experience, progress=(update - 1) / plan.updates)
+                learned = learner.update([shard.experience for shard in shards], progress=(update - 1) / plan.updates)
             finally:  # even if too many skipped steps end the run
                 saver.dump_skipped(update, start.skipped)
-            policy.absorb(experience.whole().inputs[keys.OBS].flatten(0, 1))  # normalisers change only between batches
+            absorb(shards, policy, ranks, keys.OBS)  # normalisers change only between batches
 
             now = perf_counter()
             metrics = {
@@ -111,48 +130,51 @@ def _train(
                 "agent_steps": update * plan.batch_size,
                 "wall_s": now - began,
                 "sps": plan.batch_size / (now - update_began),
-                **_metrics(collector, rollout, learned, now - update_began),
+                **_metrics(recent, rollout, learned, now - update_began),
             }
             if trainer.weight_metrics_interval and update % trainer.weight_metrics_interval == 0:
                 metrics |= weight_metrics(policy)
             progress = progress.after(metrics, learned.parity.max_log_ratio)
             with signals.held():  # do not stop between a line of metrics and its snapshot
                 saver.log(metrics)
-                saver.pending = take_snapshot(progress, agent, learner, collector)
+                saver.pending = take_snapshot(progress, agent, learner, shards, recent)
             for sink in sinks:
                 sink.log(metrics, progress.agent_steps)
-            for warning in watch.look(learned.parity, metrics, learned.without_gradient):
-                logger.warning(warning)
+            if run is not None:
+                for warning in watch.look(learned.parity, metrics, learned.without_gradient):
+                    logger.warning(warning)
             if update == 1 and settings.debug.shapes:
-                for line in describe_update(policy, experience, learned):
+                for line in describe_update(policy, shards[0].experience, learned):
                     logger.info(line)
             view.update(metrics)
             if update == plan.updates or (trainer.checkpoint_interval and update % trainer.checkpoint_interval == 0):
                 saver.write(last=update == plan.updates)
-    summary = _summary(progress, collector)
-    run.write_summary(summary)
+    summary = _summary(progress, recent)
+    if run is not None:
+        run.write_summary(summary)
     return summary
 
 
-def make_experience(settings: Settings, policy: Policy, plan: BatchPlan, num_slots: int) -> Experience:
-    """Allocate the experience buffer for one rollout."""
-    return Experience(
-        experience_spec(policy),
-        num_slots,
-        plan.horizon,
-        plan.segments_per_slot,
-        policy.state_shapes,
-        burn_in=settings.trainer.burn_in,
-        device=settings.device,
-        poison=settings.debug.poison,
-    )
+def stop_if_asked(signals: StopSignals, policy: Policy, ranks: Shards) -> None:
+    """Raise Stopped if a signal asked any rank to stop; raise HoldfastError if the ranks no longer have the same weights."""
+    if ranks.group.size == 1:
+        signals.raise_again()
+        return
+    weights = sum(int(x.detach().view(torch.int32).sum()) for x in policy.parameters())
+    found = ranks.gather([signals.requested, weights])
+    if number := max(number for number, _ in found):
+        raise Stopped(number)
+    if odd := [rank for rank, (_, other) in enumerate(found) if other != found[0][1]]:
+        raise HoldfastError(
+            f"rank {odd[0]} has other weights than rank 0. This is a bug in Holdfast, or the hosts differ."
+        )
 
 
-def _metrics(collector: Collector, rollout: Rollout, learned: Update, seconds: float) -> dict[str, float | None]:
+def _metrics(recent: RecentEpisodes, rollout: Collected, learned: Update, seconds: float) -> dict[str, float | None]:
     return {
-        "episode_return": collector.episodes.mean_return,
-        "episode_length": collector.episodes.mean_length,
-        "episodes": collector.episodes.count,
+        "episode_return": recent.mean_return,
+        "episode_length": recent.mean_length,
+        "episodes": recent.count,
         **learned.metrics,
         "parity_max_abs_logratio": learned.parity.max_log_ratio,
         "parity_max_abs_value": learned.parity.max_value,
@@ -165,15 +187,15 @@ def _metrics(collector: Collector, rollout: Rollout, learned: Update, seconds: f
     }
 
 
-def _summary(progress: Progress, collector: Collector) -> dict[str, Any]:
+def _summary(progress: Progress, recent: RecentEpisodes) -> dict[str, Any]:
     return {
         "agent_steps": progress.agent_steps,
         "updates": progress.update,
         "wall_s": progress.wall_s,
         "sps": progress.agent_steps / max(progress.wall_s, 1e-9),
-        "episode_return_mean": collector.episodes.mean_return,
-        "episode_length_mean": collector.episodes.mean_length,
-        "episodes": collector.episodes.count,
+        "episode_return_mean": recent.mean_return,
+        "episode_length_mean": recent.mean_length,
+        "episodes": recent.count,
         "parity_max_abs_logratio": progress.worst_parity,
         "resumed": progress.resumed,
         "exact": progress.exact,

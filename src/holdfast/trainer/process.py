@@ -67,14 +67,14 @@ def check_memory(settings: Settings, policy: Policy, plan: BatchPlan, num_slots:
 
 
 def choose_num_threads(policy: Policy, plan: BatchPlan) -> int:
-    """Return 1 for small networks, torch's default number of threads for large ones.
+    """Return 1 for small networks and for runs with several shards, torch's default number of threads for other ones.
 
     Threads synchronise after every operation, so one that waits for a busy core delays all others: on a loaded two-core
     machine, the quick start ran at 630 steps/s with two threads and at 3,200 with one. The choice depends only on sizes,
     because the number of threads changes rounding.
     """
     operations = 6 * plan.minibatch_size * sum(p.numel() for p in policy.parameters())  # forward and backward
-    return 1 if operations < SMALL_WORK else ALL_THREADS
+    return 1 if operations < SMALL_WORK or plan.shards > 1 else ALL_THREADS
 
 
 def keep_freed_memory() -> bool:

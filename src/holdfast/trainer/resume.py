@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from holdfast.checkpoint import CheckpointError, first_usable, load_checkpoint
 from holdfast.config.batches import BatchPlan
@@ -16,7 +18,8 @@ from holdfast.config.settings import Settings
 from holdfast.envs import why_not_replayable
 from holdfast.errors import one_line
 from holdfast.policies import MettaAgent
-from holdfast.rollout import Collector
+from holdfast.ranks import Shards
+from holdfast.rollout import RecentEpisodes
 from holdfast.runs import Resumable
 from holdfast.runs.folder import CHECKPOINTS
 from holdfast.spec import WorldSpec
@@ -24,8 +27,9 @@ from holdfast.trainer.agent import make_agent
 from holdfast.trainer.learner import Learner
 from holdfast.trainer.process import choose_num_threads
 from holdfast.trainer.saver import SkippedStep, saved_updates
-from holdfast.trainer.snapshot import Snapshot, restore_snapshot
-from holdfast.trainer.state import Progress
+from holdfast.trainer.shard import Shard
+from holdfast.trainer.snapshot import Snapshot, pack_tensors, restore_snapshot, unpack_tensors
+from holdfast.trainer.state import Progress, RunState
 
 logger = logging.getLogger(__name__)
 
@@ -41,16 +45,54 @@ class Start:
     other_versions: str = ""  # differences from the checkpoint that affect rounding: "torch 2.12 (now 2.13)"
 
 
-def start_or_resume(resumable: Resumable | None, settings: Settings, spec: WorldSpec, plan: BatchPlan) -> Start:
-    """Build agent and learner, restored from the newest usable checkpoint if the run is resumed. Writes nothing."""
+def start_or_resume(
+    resumable: Resumable | None, settings: Settings, spec: WorldSpec, plan: BatchPlan, shards: Shards
+) -> Start:
+    """Build agent and learner, restored from the newest usable checkpoint if the run is resumed. Writes nothing.
+
+    Rank 0 reads the files and sends what it found to the others.
+    """
+    if shards.group.size == 1:
+        return _find_start(resumable, settings, spec, plan, shards)
+    start = _find_start(resumable, settings, spec, plan, shards) if shards.group.leads else None
+    facts, tensors = _describe(start) if start else ({}, {})
+    found = json.loads(shards.group.broadcast(json.dumps(facts).encode()))
+    data = shards.group.broadcast(pack_tensors(tensors))
+    if start is not None:
+        return start
+    (tensors,) = unpack_tensors(data)
+    world, agent = WorldSpec.from_json(found["world"]), found["agent"]
+    restored = MettaAgent.restore(settings.policy, world, agent, tensors["policy"])
+    if found["state"] is None:
+        return _start(restored, settings, plan, shards)
+    saved = Snapshot(RunState.from_json(found["state"]), tensors)
+    restored.initialize_to_world(spec, learn=True)
+    start = _start(restored, settings, plan, shards)
+    start.learner.restore(tensors.get("first", {}), tensors["optimizer"], saved.state.optimizer)
+    return replace(start, saved=saved, other_versions=found["other_versions"])
+
+
+def _describe(start: Start) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]]:
+    """Return what other ranks need to build the same start: JSON and tensors."""
+    if start.saved is not None:
+        state = asdict(start.saved.state)
+        facts = {"world": state["world"], "agent": state["agent"], "state": state}
+        return {**facts, "other_versions": start.other_versions}, start.saved.tensors
+    facts = {"world": start.agent.built_for.to_json(), "agent": start.agent.facts(), "state": None}
+    return facts, {"policy": start.agent.policy.state_dict()}
+
+
+def _find_start(
+    resumable: Resumable | None, settings: Settings, spec: WorldSpec, plan: BatchPlan, shards: Shards
+) -> Start:
     if resumable is None:
-        return _start(make_agent(settings, spec), settings, plan)
+        return _start(make_agent(settings, spec), settings, plan, shards)
     name = resumable.path.name
     for change in resumable.changes:
         logger.info("run=%s: setting changed on resume: %s", name, change)
     checkpoints = reversed(saved_updates(resumable.path / CHECKPOINTS))
     try:
-        found = first_usable(checkpoints, lambda path: _start_from(path, settings, spec, plan))
+        found = first_usable(checkpoints, lambda path: _start_from(path, settings, spec, plan, shards))
     except CheckpointError as error:
         raise CheckpointError(
             f"{error}\nrun={name} cannot be resumed. To start over, choose another run=NAME or delete the run's folder."
@@ -63,10 +105,10 @@ def start_or_resume(resumable: Resumable | None, settings: Settings, spec: World
             "Start a new run with the same settings and another run=NAME, or delete this run's folder and start it again."
         )
     logger.warning("run=%s: the run ended before its first checkpoint, so training starts from the beginning.", name)
-    return _start(make_agent(settings, spec), settings, plan)
+    return _start(make_agent(settings, spec), settings, plan, shards)
 
 
-def _start_from(path: Path, settings: Settings, spec: WorldSpec, plan: BatchPlan) -> Start:
+def _start_from(path: Path, settings: Settings, spec: WorldSpec, plan: BatchPlan, shards: Shards) -> Start:
     """Restore agent and learner from a checkpoint; raise CheckpointError if it is damaged or does not match the settings."""
     checkpoint = load_checkpoint(path)
     try:
@@ -74,7 +116,7 @@ def _start_from(path: Path, settings: Settings, spec: WorldSpec, plan: BatchPlan
         state, tensors = saved.state, saved.tensors
         agent = MettaAgent.restore(settings.policy, WorldSpec.from_json(state.world), state.agent, tensors["policy"])
         agent.initialize_to_world(spec, learn=True)
-        start = _start(agent, settings, plan)
+        start = _start(agent, settings, plan, shards)
         start.learner.restore(tensors.get("first", {}), tensors["optimizer"], state.optimizer)
     except Exception as error:  # a malicious checkpoint can cause any exception
         reason = f"{error} is missing" if isinstance(error, KeyError) else one_line(error)
@@ -82,27 +124,29 @@ def _start_from(path: Path, settings: Settings, spec: WorldSpec, plan: BatchPlan
     return replace(start, saved=saved, other_versions=_other_versions(checkpoint.manifest))
 
 
-def _start(agent: MettaAgent, settings: Settings, plan: BatchPlan) -> Start:
+def _start(agent: MettaAgent, settings: Settings, plan: BatchPlan, shards: Shards) -> Start:
     """Move the agent to its device, choose the number of threads, and build the learner."""
     policy = agent.to(settings.device).policy
-    policy.sampling.generator = torch.Generator(settings.device).manual_seed(settings.seed)
     torch.set_num_threads(settings.trainer.threads or choose_num_threads(policy, plan))
     skipped: list[SkippedStep] = []
-    generator = torch.Generator().manual_seed(settings.seed)
-    return Start(agent, Learner(policy, settings.trainer, plan, generator, lambda *step: skipped.append(step)), skipped)
+    generators = [torch.Generator().manual_seed(shards.seed(settings.seed, number)) for number in shards.own]
+    learner = Learner(policy, settings.trainer, plan, generators, lambda *step: skipped.append(step), shards)
+    return Start(agent, learner, skipped)
 
 
-def begin(start: Start, settings: Settings, updates: int, collector: Collector) -> Progress:
+def begin(start: Start, settings: Settings, updates: int, shards: Sequence[Shard], recent: RecentEpisodes) -> Progress:
     """Start the worlds of a new run, or restore a saved run. Return the progress. updates: number in the whole run."""
     if start.saved is None:
-        collector.start(settings.seed)
+        for shard in shards:
+            shard.collector.start(settings.seed)
         problem = why_not_replayable(settings.env, settings.trainer.num_workers > 0, settings.trainer.worker_timeout)
+        problem = next(filter(None, start.learner.shards.gather(problem)), None)
         if problem:
             logger.warning("%s\nIf this run is resumed, it starts new episodes, so the resume is not exact.", problem)
         return Progress(exact=not problem)
     progress, name = start.saved.state.progress, settings.run
     try:
-        lost = restore_snapshot(start.saved, start.agent, start.learner, collector)
+        lost = restore_snapshot(start.saved, start.agent, start.learner, shards, recent)
     except CheckpointError as error:
         raise CheckpointError(f"run={name}: cannot be resumed at update {progress.update}: {error}") from error
     steps = f"{progress.agent_steps:,} steps"

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import safetensors.torch
 from torch import Tensor
@@ -24,8 +24,9 @@ from holdfast.checkpoint import (
 from holdfast.config.settings import Keep, Settings
 from holdfast.errors import HoldfastError
 from holdfast.files import reason_of
+from holdfast.ranks import Shards
 from holdfast.runs import RunFolder
-from holdfast.trainer.signals import StopSignals
+from holdfast.trainer.signals import Stopped, StopSignals
 from holdfast.trainer.snapshot import Snapshot
 
 SKIPPED, REFUSED = "skipped", "refused"
@@ -34,28 +35,58 @@ logger = logging.getLogger(__name__)
 SkippedStep = tuple[float, dict[str, Tensor]]  # loss and minibatch of a skipped gradient step
 
 
-class Saver:
+class SharedSaver:
+    """The saver of a rank that does not write the run folder: it sends its part of each checkpoint to the rank that does."""
+
+    def __init__(self, shards: Shards):
+        self.pending: Snapshot | None = None
+        self._shards = shards
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._saves_after(kind):
+            self.write(last=True)
+
+    def _saves_after(self, kind: type[BaseException] | None) -> bool:
+        """Whether to save the last finished update when the run ends in this way."""
+        # All ranks stop together on a signal. An error ends only one of them, and the others cannot wait for its part.
+        return kind is not None and (self._shards.group.size == 1 or issubclass(kind, Stopped))
+
+    def log(self, metrics: Mapping[str, Any]) -> None:
+        """Do nothing: all ranks compute the same metrics."""
+
+    def write(self, last: bool = False) -> None:
+        """Send this rank's part of the pending snapshot."""
+        if self.pending is not None:
+            self.pending.joined(self._shards)
+            self.pending = None
+
+    def dump_skipped(self, update: int, skipped: list[SkippedStep]) -> None:
+        """Clear the list: rank 0 reports its part of the same minibatches."""
+        skipped.clear()
+
+
+class Saver(SharedSaver):
     """Writes snapshots into the run folder. `pending` is the newest snapshot that is not on disk yet.
 
     Checkpoints newer than the one the run was resumed from were unusable. They are moved to refused/, not deleted,
     because another version of Holdfast may be able to read them.
     """
 
-    def __init__(self, run: RunFolder, settings: Settings, signals: StopSignals):
+    def __init__(self, run: RunFolder, settings: Settings, signals: StopSignals, shards: Shards | None = None):
+        super().__init__(shards or Shards())
         self.run, self.settings = run, settings
         self._signals = signals
         remove_leftovers(run.checkpoints)  # save_checkpoint does this too, but a finished run writes no checkpoint
         found = saved_updates(run.checkpoints)
         self._returns = {path.name: _saved_return(path) for path in found if int(path.name) <= run.saved}
         self._refused = [path for path in found if int(path.name) > run.saved]
-        self.pending: Snapshot | None = None
 
-    def __enter__(self) -> Saver:
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Save the last finished update when an error or a signal ends the run."""
-        if kind is not None:
+        if self._saves_after(kind):
             try:
                 self.write(last=True)
             except HoldfastError as problem:
@@ -74,7 +105,7 @@ class Saver:
             return
         try:
             with self._signals.held():
-                self._write(self.pending)
+                self._write(self.pending.joined(self._shards))
         except HoldfastError as error:
             if last:
                 raise

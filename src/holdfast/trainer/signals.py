@@ -59,6 +59,20 @@ class StopSignals:
             number, self._asked = self._asked, None
             raise Stopped(number)
 
+    @contextmanager
+    def stopping_together(self) -> Iterator[None]:
+        """Inside, never raise Stopped by itself: ranks ask `requested` and stop after the same update."""
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+
+    @property
+    def requested(self) -> int:
+        """The number of the signal that asked the run to stop, 0 for none."""
+        return self._signalled or 0
+
     def raise_again(self) -> None:
         """Raise Stopped once more if it was raised where exceptions are ignored, such as in a destructor."""
         if self._signalled is not None:

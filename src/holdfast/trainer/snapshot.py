@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -15,21 +16,30 @@ from holdfast.checkpoint import Checkpoint, CheckpointError, flatten_optimizer
 from holdfast.envs import ReplayError, ReplayPoint, episode_seed
 from holdfast.errors import HoldfastError
 from holdfast.policies import MettaAgent
-from holdfast.rollout import Collector
+from holdfast.ranks import Shards
+from holdfast.rollout import RecentEpisodes
 from holdfast.runs.json_data import as_checkpoint_error
 from holdfast.trainer.learner import Learner
+from holdfast.trainer.shard import Shard
 from holdfast.trainer.state import GlobalRandomState, Progress, RunState
 
 GROUPS = {"policy", "optimizer", "memory", "rng", "arrived", "episodes"}
 OPTIONAL_GROUPS = {"world", "first"}  # replay point, if there is one; initial weights, for l2_init and weight_clip
+WORLD = ("episodes", "lengths", "actions")
+# Tensors of one shard, by group, and the axis along which those of all shards are joined. Others are the same on all ranks.
+SHARD_AXIS = {"memory": 1, "arrived": 0, "world": 0, "running": 0, "generators": 0}
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A copy of the run after `state.update` updates. Further training does not change the copy."""
+    """A copy of the run after `state.update` updates. Further training does not change the copy.
+
+    parts: what belongs to each shard of this rank, in the order of shards. `joined` adds that of other ranks.
+    """
 
     state: RunState
     tensors: dict[str, dict[str, Tensor]]
+    parts: Sequence[dict[str, dict[str, Tensor]]] = ()
 
     @classmethod
     def from_checkpoint(cls, checkpoint: Checkpoint) -> Snapshot:
@@ -38,33 +48,44 @@ class Snapshot:
             raise CheckpointError(f"{odd[0]}.safetensors is {'unexpected' if odd[0] in tensors else 'missing'}")
         return cls(RunState.from_json(checkpoint.facts), tensors)
 
+    def joined(self, shards: Shards) -> Snapshot:
+        """Return the snapshot of the whole run. Every rank calls this; the result is complete on rank 0 only."""
+        parts = list(self.parts)
+        if shards.group.size > 1:
+            found = shards.group.gather(b"".join(pack_tensors(part) for part in self.parts))
+            if not shards.group.leads:
+                return self
+            parts = [part for data in found for part in unpack_tensors(data)]
+        tensors = {group: dict(members) for group, members in self.tensors.items()}
+        if not all("world" in part for part in parts):  # an episode that is too long to be replayed
+            parts = [{group: members for group, members in part.items() if group != "world"} for part in parts]
+        for group, members in parts[0].items():
+            axis = SHARD_AXIS[group]
+            whole = {name: torch.cat([part[group][name] for part in parts], axis) for name in members}
+            tensors.setdefault({"running": "episodes", "generators": "rng"}.get(group, group), {}).update(whole)
+        return Snapshot(self.state, tensors)
 
-def take_snapshot(progress: Progress, agent: MettaAgent, learner: Learner, collector: Collector) -> Snapshot:
+
+def take_snapshot(
+    progress: Progress, agent: MettaAgent, learner: Learner, shards: Sequence[Shard], recent: RecentEpisodes
+) -> Snapshot:
     """Copy the state of the run. Call this between two updates: after learning, before the next rollout."""
-    policy, experience = agent.policy, collector.experience
-    generator = policy.sampling.generator
-    assert generator is not None
     optimizer, optimizer_facts = flatten_optimizer(learner.optimizer)
     rng, rng_facts = _get_random_states()
-    tensors = {
-        "policy": policy.state_dict(),
-        "optimizer": optimizer,
-        "memory": {f"leaf_{i}": leaf for i, leaf in enumerate(policy.get_memory())},
-        "rng": {"sampling": generator.get_state(), "minibatches": learner.generator.get_state(), **rng},
-        "arrived": {key: x[0] for key, x in experience.inputs[experience.num_rows].items()},
-        "episodes": collector.episodes.tensors(),
-    }
-    if point := collector.replay_point():
-        names = ("episodes", "lengths", "actions")
-        tensors["world"] = {name: torch.from_numpy(getattr(point, name)) for name in names}
-    copies = {group: {name: x.detach().clone() for name, x in members.items()} for group, members in tensors.items()}
+    tensors = {"policy": agent.policy.state_dict(), "optimizer": optimizer, "rng": rng, "episodes": recent.tensors()}
+    *noise, common = learner.shards.noise or [torch.get_rng_state()] * 2
+    rng["common"] = common
+    triples = zip(shards, learner.generators, noise, strict=True)
+    parts = [_part_of(shard, agent, minibatches, own_noise) for shard, minibatches, own_noise in triples]
+    copies = _copy(tensors)
     if learner.first_values:
         copies["first"] = dict(learner.first_values)  # they never change
+    world = shards[0].collector.world
     state = RunState(
         **vars(progress),
-        episodes=collector.episodes.count,
-        world_seed=collector.world.seed,
-        world_steps=collector.world.steps,
+        episodes=recent.count,
+        world_seed=world.seed,
+        world_steps=world.steps,
         optimizer=optimizer_facts,
         skipped_in_a_row=learner.skipped_in_a_row,
         rng=rng_facts,
@@ -72,71 +93,139 @@ def take_snapshot(progress: Progress, agent: MettaAgent, learner: Learner, colle
         policy=agent.settings.model_dump(mode="json"),
         agent=agent.facts(),
     )
-    return Snapshot(state, copies)
+    return Snapshot(state, copies, [_copy(part) for part in parts])
 
 
-def restore_snapshot(snapshot: Snapshot, agent: MettaAgent, learner: Learner, collector: Collector) -> str | None:
+def _part_of(
+    shard: Shard, agent: MettaAgent, minibatches: torch.Generator, noise: Tensor
+) -> dict[str, dict[str, Tensor]]:
+    """Return the tensors that belong to one shard."""
+    collector, generator = shard.collector, shard.sampling.generator
+    experience = collector.experience
+    assert generator is not None
+    memory = agent.policy.memory.read(collector.slots)
+    part = {
+        "memory": {f"leaf_{i}": leaf for i, leaf in enumerate(memory)},
+        "arrived": {key: x[0] for key, x in experience.inputs[experience.num_rows].items()},
+        "running": collector.episodes.tensors(),
+        "generators": {
+            "sampling": generator.get_state()[None],
+            "minibatches": minibatches.get_state()[None],
+            "torch": noise[None],
+        },
+    }
+    if point := collector.replay_point():
+        part["world"] = {name: torch.from_numpy(getattr(point, name)) for name in WORLD}
+    return part
+
+
+def restore_snapshot(
+    snapshot: Snapshot, agent: MettaAgent, learner: Learner, shards: Sequence[Shard], recent: RecentEpisodes
+) -> str | None:
     """Restore everything except weights and optimizer, which `agent` and `learner` already have.
 
     Return None if the restore is exact. If the worlds cannot be replayed, start new episodes with zero memory and
     return the reason.
     """
     tensors, state = snapshot.tensors, snapshot.state
-    policy, generator = agent.policy, agent.policy.sampling.generator
-    assert generator is not None
     with as_checkpoint_error("the checkpoint does not match this run"):
-        arrived = {key: x.shape for key, x in tensors["arrived"].items()}
-        expected = {key: x.shape[1:] for key, x in collector.experience.inputs[0].items()}
-        if arrived != expected:  # a tensor of the wrong shape would be broadcast
-            odd = next(key for key in {**arrived, **expected} if arrived.get(key) != expected.get(key))
-            problem = f"{odd[:80]!r} is missing, unexpected or has the wrong shape"
-            raise CheckpointError(f"the checkpoint does not match this run (arrived.safetensors: {problem})")
-        collector.episodes.restore(tensors["episodes"], state.episodes)
+        recent.restore(tensors["episodes"], state.episodes)
         memory = tensors["memory"]
-        policy.set_memory(tuple(memory[f"leaf_{i}"] for i in range(len(memory))))
-        reason = _replay_worlds(snapshot, collector)
-        generator.set_state(tensors["rng"]["sampling"])
-        learner.generator.set_state(tensors["rng"]["minibatches"])
+        agent.policy.set_memory(tuple(memory[f"leaf_{i}"] for i in range(len(memory))))
+        reason = _replay_worlds(snapshot, shards, learner.shards)
+        rng = {name: x.view(-1, x.shape[-1]) for name, x in tensors["rng"].items()}  # one state per shard
+        for i, (shard, minibatches) in enumerate(zip(shards, learner.generators, strict=True)):
+            running = ("running_return", "running_length")
+            if reason is None:
+                shard.collector.episodes.restore({name: tensors["episodes"][name][shard.slots] for name in running})
+            assert shard.sampling.generator is not None
+            shard.sampling.generator.set_state(rng["sampling"][shard.number])
+            minibatches.set_state(rng["minibatches"][shard.number])
+            if learner.shards.noise:
+                learner.shards.noise[i] = rng["torch"][shard.number].clone()
+                learner.shards.noise[-1] = rng["common"][0].clone()
         learner.skipped_in_a_row = state.skipped_in_a_row
-        _set_random_states(tensors["rng"], state.rng)
+        _set_random_states(rng, state.rng)
     return reason
 
 
-def _replay_worlds(snapshot: Snapshot, collector: Collector) -> str | None:
-    """Replay the running episodes; if that fails, start new episodes and return the reason."""
-    tensors, state = snapshot.tensors, snapshot.state
-    try:
-        if "world" not in tensors:
-            reason = "the running episodes are not in the checkpoint, because they could not be replayed"
-            raise ReplayError(f"{collector.world.world_spec.name}: {reason}")
-        actions = {name: x.numpy() for name, x in tensors["world"].items()}
-        collector.resume(ReplayPoint(state.world_seed, state.world_steps, **actions), tensors["arrived"])
-    except CheckpointError:
-        raise
-    except HoldfastError as error:  # the replay gave other observations, or the world rejects the saved actions
-        if collector.world.closed:
-            advice = "Use trainer.num_workers=0 to resume this run with new episodes."
-            raise HoldfastError(f"{error}\n{advice}") from error
-        # a new seed, because training has already seen the episodes of the old one
-        collector.start(episode_seed(state.world_seed, state.update, state.world_steps))
-        collector.episodes.forget_running()
-        return str(error)
-    return None
+def _replay_worlds(snapshot: Snapshot, shards: Sequence[Shard], all_shards: Shards) -> str | None:
+    """Replay the running episodes; if that fails on any rank, start new episodes on all ranks and return the reason."""
+    state, reason = snapshot.state, None
+    for shard in shards:
+        try:
+            _replay_world(snapshot, shard, all_shards.count)
+        except CheckpointError:
+            raise
+        except HoldfastError as error:  # the replay gave other observations, or the world rejects the saved actions
+            if shard.collector.world.closed:
+                advice = "Use trainer.num_workers=0 to resume this run with new episodes."
+                raise HoldfastError(f"{error}\n{advice}") from error
+            reason = str(error)
+            break
+    reason = next(filter(None, all_shards.gather(reason)), None)
+    if reason is not None:
+        for shard in shards:
+            # a new seed, because training has already seen the episodes of the old one
+            shard.collector.start(episode_seed(state.world_seed, state.update, state.world_steps))
+            shard.collector.episodes.forget_running()
+    return reason
+
+
+def _replay_world(snapshot: Snapshot, shard: Shard, num_shards: int) -> None:
+    """Replay the running episodes of one shard; raise ReplayError if that is impossible."""
+    tensors, state, collector = snapshot.tensors, snapshot.state, shard.collector
+    shapes = {key: x.shape for key, x in tensors["arrived"].items()}
+    slots = num_shards * len(collector.slots)
+    expected = {key: (slots, *x.shape[2:]) for key, x in collector.experience.inputs[0].items()}
+    if shapes != expected:  # a tensor of the wrong shape would be broadcast
+        odd = next(key for key in {**shapes, **expected} if shapes.get(key) != expected.get(key))
+        problem = f"{odd[:80]!r} is missing, unexpected or has the wrong shape"
+        raise CheckpointError(f"the checkpoint does not match this run (arrived.safetensors: {problem})")
+    if "world" not in tensors:
+        reason = "the running episodes are not in the checkpoint, because they could not be replayed"
+        raise ReplayError(f"{collector.world.world_spec.name}: {reason}")
+    arrived = {key: x[shard.slots] for key, x in tensors["arrived"].items()}
+    saved = {name: x.numpy() for name, x in tensors["world"].items()}
+    envs = collector.world.env_ids
+    point = ReplayPoint(state.world_seed, state.world_steps, **saved).of_envs(envs.start, envs.stop)
+    collector.resume(point, arrived)
 
 
 def _get_random_states() -> tuple[dict[str, Tensor], GlobalRandomState]:
-    """Return the states of the global random generators, which a custom policy or environment may use."""
+    """Return the states of Python's and NumPy's generators, which a custom policy or environment may use."""
     numpy: dict[str, Any] = np.random.get_state(legacy=False)  # pyright: ignore[reportAssignmentType]
     _, python, gauss_next = random.getstate()
-    tensors = {
-        "torch": torch.get_rng_state(),
-        "numpy": torch.from_numpy(numpy["state"]["key"].astype(np.int64)),
-        "python": torch.tensor(python),
-    }
+    tensors = {"numpy": torch.from_numpy(numpy["state"]["key"].astype(np.int64)), "python": torch.tensor(python)}
     return tensors, GlobalRandomState((numpy["state"]["pos"], numpy["has_gauss"], numpy["gauss"]), gauss_next)
 
 
 def _set_random_states(tensors: Mapping[str, Tensor], rest: GlobalRandomState) -> None:
-    torch.set_rng_state(tensors["torch"])
-    np.random.set_state(("MT19937", tensors["numpy"].numpy().astype(np.uint32), *rest.numpy))
-    random.setstate((3, tuple(tensors["python"].tolist()), rest.python))
+    torch.set_rng_state(tensors["torch"][0])
+    np.random.set_state(("MT19937", tensors["numpy"][0].numpy().astype(np.uint32), *rest.numpy))
+    random.setstate((3, tuple(tensors["python"][0].tolist()), rest.python))
+
+
+def _copy(groups: Mapping[str, Mapping[str, Tensor]]) -> dict[str, dict[str, Tensor]]:
+    return {group: {name: x.detach().clone() for name, x in members.items()} for group, members in groups.items()}
+
+
+def pack_tensors(groups: Mapping[str, Mapping[str, Tensor]]) -> bytes:
+    """Serialise tensors of one shard or snapshot, preceded by the number of bytes."""
+    flat = {f"{group}/{name}": x.cpu().contiguous() for group, members in groups.items() for name, x in members.items()}
+    data = safetensors.torch.save(flat)
+    return len(data).to_bytes(8, "little") + data
+
+
+def unpack_tensors(data: bytes) -> list[dict[str, dict[str, Tensor]]]:
+    """Return everything that was packed into `data`, one after the other."""
+    found = []
+    while data:
+        size = 8 + int.from_bytes(data[:8], "little")
+        groups: dict[str, dict[str, Tensor]] = {}
+        for path, x in safetensors.torch.load(data[8:size]).items():
+            group, _, name = path.partition("/")
+            groups.setdefault(group, {})[name] = x
+        found.append(groups)
+        data = data[size:]
+    return found

@@ -84,6 +84,10 @@ class ComponentPolicy(Policy):
                 rows[name] = component(*sources)
         return rows[ACTION].unflatten(0, (T, B)), rows[VALUE].reshape(T, B), final
 
+    @property
+    def absorbs(self) -> bool:
+        return any(type(self.component(name)).absorb is not Component.absorb for name in self.order)
+
     def absorb(self, obs: Tensor) -> None:
         for name in self.order:
             self.component(name).absorb(obs)

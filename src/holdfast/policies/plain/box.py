@@ -85,6 +85,10 @@ class BoxPolicy(LSTMWrapper):
             params = torch.cat([params, self.log_std.expand_as(params)], -1)
         return params, self.critic(hidden).squeeze(-1)
 
+    @property
+    def absorbs(self) -> bool:
+        return self.norm is not None
+
     def absorb(self, obs: Tensor) -> None:
         if self.norm is not None:
             self.norm.update(self._vector(obs))

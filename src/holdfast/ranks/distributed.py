@@ -1,0 +1,152 @@
+"""Ranks connected by torch.distributed: gloo between CPUs, NCCL between GPUs, shared memory between ranks of one host."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import PrefixStore, TCPStore
+
+from holdfast.errors import SettingsError, first_line
+from holdfast.ranks.group import Group, OrderedSum, RankLostError, add_rows
+from holdfast.ranks.heartbeat import Heartbeat
+from holdfast.ranks.host import Host, HostSum
+
+logger = logging.getLogger(__name__)
+
+# torch 2.13 has renamed it
+all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
+JOIN_SECONDS = 60.0
+WAIT = timedelta(days=30)  # of a collective; the heartbeat notices a rank that has stopped
+
+
+class Ranks(Group):
+    """This process as one of several ranks. Create it with `join`."""
+
+    def __init__(self, store: Any, device: torch.device, timeout: float):
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.device = device
+        self.store = store
+        self.names = [data.decode() for data in self.gather(f"{socket.gethostname()}, pid {os.getpid()}".encode())]
+        self.host = Host.connect(self, store, timeout)
+        pids = self.host.pids if self.host is not None else {}
+        self.heartbeat = Heartbeat(store.clone(), self.rank, self.names, pids, timeout, self.report_once)
+
+    @classmethod
+    def join(cls, device: torch.device, timeout: float) -> Ranks:
+        """Join the ranks that the environment variables of torchrun name; raise SettingsError if that fails."""
+        address, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        try:
+            hosts_store = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+            limit = timedelta(seconds=JOIN_SECONDS)
+            store = TCPStore(address, int(port), None, is_master=hosts_store, timeout=limit, wait_for_workers=False)
+            backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+            attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+            mine = PrefixStore(f"holdfast/{os.environ.get('TORCHELASTIC_RUN_ID', '')}/{attempt}", store)
+            dist.init_process_group(backend, store=mine, rank=rank, world_size=size, timeout=WAIT)
+        except (RuntimeError, ValueError, OSError) as error:  # torch's network errors are RuntimeErrors
+            raise SettingsError(
+                f"rank {rank} of {size} cannot join the others at {address or '(MASTER_ADDR is not set)'}:{port}: "
+                f"{first_line(error)[:150]}.\nCheck MASTER_ADDR and MASTER_PORT, and that all {size} ranks were started."
+            ) from error
+        return cls(mine, device, timeout)
+
+    def gather(self, data: bytes) -> list[bytes]:
+        with self._reporting():
+            sizes = torch.zeros(self.size, dtype=torch.int64)
+            all_gather(sizes, torch.tensor([len(data)]))
+            most = int(sizes.max())
+            if not most:
+                return [b""] * self.size
+            mine = torch.zeros(most, dtype=torch.uint8)
+            if data:
+                mine[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+            everybody = torch.empty(self.size * most, dtype=torch.uint8)
+            all_gather(everybody, mine)
+        rows = everybody.view(self.size, most)
+        return [row[:size].numpy().tobytes() for row, size in zip(rows, sizes.tolist(), strict=True)]
+
+    def broadcast(self, data: bytes) -> bytes:
+        with self._reporting():
+            size = torch.tensor([len(data)])
+            dist.broadcast(size, 0)
+            buffer = torch.empty(int(size), dtype=torch.uint8)
+            if self.leads and data:
+                buffer.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+            dist.broadcast(buffer, 0)
+        return buffer.numpy().tobytes()
+
+    def concat(self, rows: Tensor) -> Tensor:
+        rows = rows.contiguous()
+        if self.host is not None and rows.device.type == "cpu" and rows.nbytes <= self.host.mailbox_bytes:
+            with self._reporting():
+                return self.host.concat(rows)
+        everybody = rows.new_empty((self.size * len(rows), *rows.shape[1:]))
+        with self._reporting():
+            all_gather(everybody, rows)
+        return everybody
+
+    def ordered_sum(self, num_rows: int, length: int) -> OrderedSum:
+        if self.host is not None and self.device.type == "cpu":
+            return HostSum(self.host, num_rows, length)
+        return NetworkSum(self, num_rows, length)
+
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        try:
+            yield
+        except (RuntimeError, OSError) as error:
+            raise RankLostError(f"rank {self.rank} has lost the connection to another rank") from error
+
+    def claim_report(self) -> bool:
+        try:
+            return self.store.add("reported", 1) == 1
+        except RuntimeError:  # the store is gone
+            return True
+
+    def report_once(self, message: str) -> None:
+        if self.claim_report():
+            logger.error("%s.", message)
+
+    def close(self, failed: bool) -> None:
+        """Leave the group. After a failure, the others notice by their closed connections."""
+        self.heartbeat.stop()
+        if not failed:
+            self.gather(b"")  # the rank that runs the store must be the last to leave
+        if self.host is not None:
+            self.host.close()
+        if not failed:
+            dist.destroy_process_group()
+
+
+class NetworkSum(OrderedSum):
+    """An ordered sum over the network: every rank adds a slice of all rows, and the slices are gathered.
+
+    A rank sends and receives as many bytes as in a ring all-reduce, if it has one row.
+    """
+
+    def __init__(self, ranks: Ranks, num_rows: int, length: int):
+        padded = -(-length // ranks.size) * ranks.size
+        super().__init__(num_rows, padded, ranks.device)
+        self._ranks, self._all, self._length = ranks, self.rows, length
+        self.rows = self._all[:, :length]
+
+    def sum(self) -> Tensor:
+        size, padded = self._ranks.size, self._all.shape[1]
+        with self._ranks._reporting():
+            sent = self._all.view(len(self._all), size, -1).transpose(0, 1).contiguous()
+            slices = torch.empty_like(sent)
+            dist.all_to_all_single(slices, sent)
+            total = self._all.new_empty(padded)
+            all_gather(total, add_rows(slices.flatten(0, 1)))
+        return total[: self._length]
