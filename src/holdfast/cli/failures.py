@@ -52,8 +52,9 @@ def log_to_stderr() -> Iterator[None]:
     before = logger.level, logger.propagate
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
-    if (rank := own_rank()) > 0:  # rank 0 reports what concerns all ranks
-        logger.setLevel(logging.WARNING)
+    if (rank := own_rank()) > 0:  # rank 0 reports what concerns all ranks; others only errors and their own workers
+        logger.setLevel(logging.ERROR)
+        logging.getLogger("holdfast.envs").setLevel(logging.WARNING)
         handler.setFormatter(logging.Formatter(f"rank {rank}: %(message)s"))
     logger.propagate = False
     try:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from uuid import uuid4
 
+from holdfast.cli.failures import FAILED
 from holdfast.config import Settings
 from holdfast.errors import HoldfastError
 
@@ -20,7 +21,9 @@ def launch(words: Sequence[str], settings: Settings) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    for name in logging.root.manager.loggerDict:
+        if name.startswith("torch.distributed.elastic"):  # it reports failures at length; the ranks do so in a line
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -37,7 +40,7 @@ def launch(words: Sequence[str], settings: Settings) -> int:
         return 128 + int(stop.sigval)
     except ChildFailedError as error:
         codes = [failure.exitcode for failure in error.failures.values()]
-        if all(code < 0 for code in codes):  # nobody was left to report it
-            raise HoldfastError(f"all ranks were killed ({signal.Signals(-codes[0]).name}).") from None
-        return next(code for code in codes if code > 0)
+        if set(codes) == {-signal.SIGKILL} and len(codes) == config.nproc_per_node:  # nobody was left to report it
+            raise HoldfastError("all ranks were killed (SIGKILL); the machine may be out of memory.") from None
+        return max(*codes, FAILED)
     return 0

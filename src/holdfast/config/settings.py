@@ -59,7 +59,7 @@ class TrainerSettings(Section):
         allowed="a number that divides trainer.shards, or auto",
     )
     rank_timeout: float = setting(
-        8.0, "seconds without a sign of life before a rank counts as lost", ge=2.0, le=86400.0
+        7.0, "seconds without a sign of life before a rank counts as lost", ge=2.0, le=86400.0
     )
     horizon: Count = setting(16, "steps per segment: how far gradients reach back in time (BPTT length)", le=65536)
     batch_size: Count | None = setting(None, "agent steps per update (None: slots x horizon)", le=2**31)

@@ -36,6 +36,8 @@ class Ranks(Group):
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.device = device
         self.store = store
+        self.host: Host | None = None
+        self.names = [""] * self.size
         self.names = [data.decode() for data in self.gather(f"{socket.gethostname()}, pid {os.getpid()}".encode())]
         self.host = Host.connect(self, store, timeout)
         pids = self.host.pids if self.host is not None else {}
@@ -106,7 +108,11 @@ class Ranks(Group):
         try:
             yield
         except (RuntimeError, OSError) as error:
-            raise RankLostError(f"rank {self.rank} has lost the connection to another rank") from error
+            ended = self.host.find_ended() if self.host is not None else None
+            if ended is not None:
+                raise RankLostError(f"rank {ended} ({self.names[ended]}) has ended") from error
+            own = f"rank {self.rank} ({self.names[self.rank]})"
+            raise RankLostError(f"{own} has lost the connection to another rank") from error
 
     def claim_report(self) -> bool:
         try:
@@ -116,7 +122,7 @@ class Ranks(Group):
 
     def report_once(self, message: str) -> None:
         if self.claim_report():
-            logger.error("%s.", message)
+            logger.error("%s; all ranks end.", message)
 
     def close(self, failed: bool) -> None:
         """Leave the group. After a failure, the others notice by their closed connections."""

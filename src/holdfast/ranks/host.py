@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import mmap
 import os
+import select
 import socket
 import struct
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.ranks.distributed import Ranks
 
 MAILBOX_BYTES = 1 << 16
+ENDING_SECONDS = 0.5  # a process that ends closes its connections one after the other
 
 
 class Host:
@@ -77,10 +80,24 @@ class Host:
     def meet(self) -> None:
         """Wait until every rank is here."""
         for link in self._peers.values():
-            link.send(b".")
+            with suppress(OSError):  # a closed connection is noticed below
+                link.send(b".")
         for rank, link in self._peers.items():
-            if not link.recv(1):
+            try:
+                answer = link.recv(1)
+            except OSError:
+                answer = b""
+            if not answer:
                 raise RankLostError(f"rank {rank} ({self._ranks.names[rank]}) has ended")
+
+    def find_ended(self) -> int | None:
+        """Return a rank that has ended, None if there is none."""
+        poll = select.poll()
+        ranks = {link.fileno(): rank for rank, link in self._peers.items()}
+        for number in ranks:
+            poll.register(number, select.POLLRDHUP)
+        ended = poll.poll(ENDING_SECONDS * 1000)
+        return ranks[ended[0][0]] if ended else None
 
     def allocate(self, num_bytes: int) -> Tensor:
         """Return a tensor of bytes that all ranks share."""

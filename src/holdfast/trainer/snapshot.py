@@ -139,8 +139,9 @@ def restore_snapshot(
             if reason is None:
                 shard.collector.episodes.restore({name: tensors["episodes"][name][shard.slots] for name in running})
             assert shard.sampling.generator is not None
-            shard.sampling.generator.set_state(rng["sampling"][shard.number])
-            minibatches.set_state(rng["minibatches"][shard.number])
+            # set_state needs aligned memory (it crashes otherwise), which a copy has
+            shard.sampling.generator.set_state(rng["sampling"][shard.number].clone())
+            minibatches.set_state(rng["minibatches"][shard.number].clone())
             if learner.shards.noise:
                 learner.shards.noise[i] = rng["torch"][shard.number].clone()
                 learner.shards.noise[-1] = rng["common"][0].clone()
@@ -201,7 +202,7 @@ def _get_random_states() -> tuple[dict[str, Tensor], GlobalRandomState]:
 
 
 def _set_random_states(tensors: Mapping[str, Tensor], rest: GlobalRandomState) -> None:
-    torch.set_rng_state(tensors["torch"][0])
+    torch.set_rng_state(tensors["torch"][0].clone())
     np.random.set_state(("MT19937", tensors["numpy"][0].numpy().astype(np.uint32), *rest.numpy))
     random.setstate((3, tuple(tensors["python"][0].tolist()), rest.python))
 

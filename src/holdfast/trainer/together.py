@@ -23,6 +23,8 @@ FAILED, BAD_SETTINGS = 1, 2  # exit codes of a rank that leaves the report to an
 
 def train_together(settings: Settings) -> TrainResult:
     """Join the other ranks and train with them. An error that ends the job is reported by one rank only."""
+    if int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) and not settings.run:
+        raise SettingsError("torchrun --max-restarts: a restart resumes the run, so it needs a name. Add run=NAME.")
     if settings.device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     group = Ranks.join(torch.device(settings.device), settings.trainer.rank_timeout)
@@ -33,8 +35,7 @@ def train_together(settings: Settings) -> TrainResult:
         result = loop.train(settings, resumable, group)
         failed = False
     except RankLostError as error:
-        again = f"run={settings.run}" if settings.run else "the same settings"
-        group.report_once(f"{error}. All ranks end; to resume the run, start it again with {again}")
+        group.report_once(str(error))
         raise SystemExit(FAILED) from error
     except HoldfastError as error:
         if not group.claim_report():
