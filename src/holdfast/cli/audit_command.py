@@ -7,7 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,7 +106,9 @@ def time_limited(seconds: float, progress: Progress, clear: str, output: Output)
         stack = [*traceback.walk_stack(sys._current_frames()[watched])]
         message = f"timed out after {seconds:g} s in {progress.doing}{place_in(reversed(stack))}."
         print(f"{clear}{message} Raise --time-limit to wait longer.", file=sys.stderr)
-        os.write(report_to, error_for(output, message).encode())
+        if report := error_for(output, message).encode():
+            with suppress(OSError):  # a full disk or a closed pipe must not keep the process alive
+                os.write(report_to, report)
         leave(BAD_SETTINGS)
 
     timer = threading.Timer(seconds, give_up)
