@@ -17,7 +17,7 @@ import typer
 
 import holdfast
 from holdfast.cli.failures import FAILED, Output, error_for, open_closed_streams, reporting_failures, safe_output
-from holdfast.cli.supervise import ending_in_time, supervised
+from holdfast.cli.supervise import exit_despite_threads, supervised
 from holdfast.custom_code import SafeStream, exits_reported
 from holdfast.errors import HoldfastError, SettingsError
 
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         output = next((named[word] for word in sys.argv if word in named), Output.TEXT)
         with safe_output():
             supervised(lambda: _run(None), output)
-    with nullcontext() if argv is not None else ending_in_time():
+    with nullcontext() if argv is not None else exit_despite_threads():
         _run(argv)
 
 

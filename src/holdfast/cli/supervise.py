@@ -48,19 +48,19 @@ def supervised(command: Callable[[], None], output: Output = Output.TEXT) -> NoR
 
 
 @contextmanager
-def ending_in_time() -> Iterator[None]:
-    """Let the process end soon after a command, even if custom code has left threads running, for which Python would wait."""
+def exit_despite_threads() -> Iterator[None]:
+    """Exit within ENDING_SECONDS, even if custom code left non-daemon threads, which Python would join."""
     try:
         yield
-    except SystemExit as end:
+    except BaseException as end:
         left = [
             thread for thread in threading.enumerate() if not thread.daemon and thread is not threading.main_thread()
         ]
 
         def give_up(code: int) -> None:
-            print(
-                f"not waiting for thread {left[0].name!r}, which the world or the policy left running", file=sys.stderr
-            )
+            message = f"not waiting for thread {left[0].name!r}, which the world or the policy left running"
+            with suppress(OSError):
+                print(message, file=sys.stderr)
             leave(code)
 
         if left:
@@ -92,16 +92,17 @@ def _announced(reader: int) -> bool:
 
 def _run(command: Callable[[], None]) -> NoReturn:
     """Run the command in the child process and exit with the command's exit code."""
-    code = 1
+    code = 0
     try:
         command()
-        code = 0
-    except SystemExit as end:
+    except BaseException as end:
         code = _exit_code(end)
-    except BaseException:
-        traceback.print_exc()
+        if not isinstance(end, SystemExit):
+            traceback.print_exc()
     leave(code)
 
 
-def _exit_code(end: SystemExit) -> int:
+def _exit_code(end: BaseException) -> int:
+    if not isinstance(end, SystemExit):
+        return 1
     return end.code if isinstance(end.code, int) else int(end.code is not None)

@@ -78,7 +78,7 @@ def train(settings: Settings, resumable: Resumable | None, group: Group | None =
         if shards.group.leads:
             logger.warning("Stopped%s", _describe_saved(settings, run) if run else " before training began.")
         raise
-    except (HoldfastError, SystemExit):
+    except (Exception, SystemExit):
         if run is not None and run.saved:
             logger.warning("The run failed%s", _describe_saved(settings, run))
         raise
