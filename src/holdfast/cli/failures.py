@@ -103,4 +103,5 @@ def safe_output() -> Iterator[None]:
                 raise
             if isinstance(out.error, BrokenPipeError):  # the reader, such as `| head`, is gone
                 sys.exit(PIPE_CLOSED)
-            sys.exit(f"the output could not be written: {out.error.strerror}.")
+            print(f"the output could not be written: {out.error.strerror}.", file=sys.stderr)
+            sys.exit(BAD_SETTINGS)  # 1 would mean that a check of an audit failed
