@@ -58,3 +58,24 @@ def test_a_copied_run_keeps_its_id_and_a_checkpoint_can_leave_its_run(runs, tmp_
     load_checkpoint(tmp_path / "copy" / "checkpoints" / "00000003")
     shutil.copytree(runs / "other" / "checkpoints" / "00000003", tmp_path / "kept" / "best")
     load_checkpoint(tmp_path / "kept" / "best")
+
+
+def test_a_checkpoint_is_loaded_by_its_name_inside_the_folder(runs, monkeypatch):
+    monkeypatch.chdir(runs / "stopped" / "checkpoints")
+    assert load_checkpoint(Path("00000003")).facts["update"] == 3
+    monkeypatch.chdir("00000003")
+    assert load_checkpoint(Path(".")).facts["update"] == 3
+
+
+def test_a_copy_of_a_checkpoint_may_be_reached_through_a_link_and_one_in_a_run_may_not(runs, tmp_path):
+    shutil.copytree(runs / "other" / "checkpoints" / "00000003", tmp_path / "disk" / "cp")
+    (tmp_path / "data").symlink_to(tmp_path / "disk")
+    load_checkpoint(tmp_path / "data" / "cp")
+    for marker in ("run-id", "config.yaml"):
+        shutil.copytree(runs / "other", tmp_path / marker)
+        shutil.move(tmp_path / marker / "checkpoints", tmp_path / marker / "moved")
+        (tmp_path / marker / "checkpoints").symlink_to(tmp_path / marker / "moved")
+        for name in {"run-id", "config.yaml"} - {marker}:
+            (tmp_path / marker / name).unlink()
+        with pytest.raises(HoldfastError, match="a link"):
+            load_checkpoint(tmp_path / marker / "checkpoints" / "00000003")

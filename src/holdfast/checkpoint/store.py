@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 import platform
 import re
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ from torch import Tensor
 import holdfast
 from holdfast.errors import CheckpointError, one_line
 from holdfast.files import Folder, reason_of, write_error
-from holdfast.runs.folder import run_id
+from holdfast.runs.folder import CONFIG, RUN_ID, run_id
 from holdfast.runs.json_data import dump_json, find_non_json, parse_json
 
 FORMAT = 1
@@ -133,13 +134,22 @@ def read_facts(path: Path) -> dict[str, Any]:
 
 
 def _open(path: Path) -> Folder:
-    """Open a checkpoint; neither its folder nor the folder of checkpoints may be a link."""
+    """Open a checkpoint. If it is in a run, neither its folder nor the folder of checkpoints may be a link."""
+    path = Path(os.path.abspath(path))
     try:
-        return Folder.open(path, inside=2)
+        return Folder.open(path, inside=2 if _run_around(path) else 0)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: missing") from None
+    except NotADirectoryError:
+        raise CheckpointError(f"{path}: not a folder") from None
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({reason_of(error)})") from error
+
+
+def _run_around(path: Path) -> Path | None:
+    """Return the folder of the run that contains the checkpoint; None if the checkpoint was copied out of its run."""
+    run = path.parent.parent
+    return run if any(os.path.lexists(run / name) for name in (RUN_ID, CONFIG)) else None
 
 
 def _read_facts(files: Folder, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -216,8 +226,9 @@ def _read_manifest(files: Folder) -> dict[str, Any]:
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
         raise CheckpointError(f"{file}: {where[:80]!r} is missing or invalid") from None
-    own, other = run_id(files.path.parents[1]), manifest.get("run", "")
-    if own not in ("", other):  # a checkpoint that was copied out of its run has no run around it
+    run, other = _run_around(files.path), manifest.get("run", "")
+    own = run_id(run) if run else ""
+    if own not in ("", other):
         ids = f"its id is {other[:8] or 'missing'}, this run has {own[:8]}"
         raise CheckpointError(f"{files.path}: a checkpoint of another run ({ids})")
     if FACTS not in manifest["files"]:
