@@ -14,6 +14,7 @@ from holdfast.config import (
     describe_keys,
     describe_ready,
     load_run_settings,
+    load_run_world,
     load_settings,
     settings_to_yaml,
 )
@@ -268,3 +269,26 @@ def test_yaml_round_trip_of_anything_the_schema_accepts(config_yaml, run, runs_d
     )
     config_yaml.write_text(settings_to_yaml(wanted), encoding="utf-8")
     assert load_run_settings(config_yaml) == wanted
+
+
+# -------------------- the config.yaml of a run
+
+
+def test_settings_of_the_trainer_do_not_limit_the_world_of_an_evaluation(config_yaml):
+    trained = load_settings(["env=memory", "env.num_envs=8", "env.corridor=6", "trainer.num_workers=4"])
+    config_yaml.write_text(settings_to_yaml(trained))
+    world = load_run_world(config_yaml, ["env.num_envs=1"])
+    assert (world.name, world.num_envs, world.corridor) == ("memory", 1, 6)
+
+
+def test_a_linked_config_of_a_run_is_not_followed(tmp_path):
+    (tmp_path / "elsewhere.yaml").write_text(settings_to_yaml(load_settings(["env=collect"])))
+    run = tmp_path / "demo"
+    run.mkdir()
+    (run / "config.yaml").symlink_to(tmp_path / "elsewhere.yaml")
+    for load in (load_run_settings, load_run_world):
+        with pytest.raises(SettingsError, match="not a regular file"):
+            load(run / "config.yaml")
+    with pytest.raises(SettingsError, match="not a regular file"):
+        load_settings(["run=demo", f"runs_dir={tmp_path}"])
+    assert load_settings([f"settings={run / 'config.yaml'}"]).env.name == "collect", "the user may name a link"

@@ -24,7 +24,8 @@ COMMANDS = {
 READ = ("evaluate", "audit", "train")
 SECONDS = 2.0
 TARGET = "precious.txt"  # a file of the user's outside the run folder
-PRECIOUS = '{"notes": "of ten years"}\n'
+SECRET = "of_ten_years"  # a key in that file; a command that follows a link to the file might print it
+PRECIOUS = f'{{"{SECRET}": "notes"}}\n'
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import yaml
 from holdfast.config.nearest import did_you_mean
 from holdfast.config.settings import Settings
 from holdfast.config.values import SafeSettingsDumper, check_yaml, parse_yaml, printable
-from holdfast.errors import SettingsError
-from holdfast.files import read_named
+from holdfast.errors import CheckpointError, SettingsError
+from holdfast.files import Folder, read_named
 
 READY = Path(__file__).parent / "ready"
 MAX_BYTES = 100_000
@@ -40,23 +40,44 @@ def find_settings_file(text: str) -> Path:
     return READY / f"{text}.yaml"
 
 
-def read_tree(path: Path) -> dict[str, Any]:
-    """Read the mapping in a settings file. References, environment variables and code in the file are not evaluated."""
+def read_settings_file(path: Path) -> dict[str, Any]:
+    """Read the mapping in a settings file that the user named. The file may be a link."""
     name = printable(str(path), 200)
     try:
-        text = read_named(path, MAX_BYTES).decode("utf-8")
-        if not check_yaml(text):
-            raise ValueError("must contain keys and values, such as `seed: 1`")
-        return parse_yaml(text)
+        data = read_named(path, MAX_BYTES)
     except FileNotFoundError as error:
         raise SettingsError(
             f"settings file {name}: no such file.{did_you_mean(path.stem, ready_names())}\n"
             f"Ready-made files (write the name without .yaml): {', '.join(ready_names())}."
         ) from error
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"settings file {name}: not a UTF-8 text file. Save it as UTF-8.") from error
     except OSError as error:
         raise SettingsError(f"settings file {name}: cannot be read: {error.strerror or error}.") from error
+    except ValueError as error:
+        raise SettingsError(f"settings file {name}: {error}.") from error
+    return _parse(data, path)
+
+
+def read_run_config(path: Path) -> dict[str, Any]:
+    """Read the mapping in the config.yaml of a run, which must not be a link."""
+    try:
+        with Folder.open(path.parent) as run:
+            return _parse(run.read(path.name, max_bytes=MAX_BYTES), path)
+    except CheckpointError as error:
+        raise SettingsError(f"{error}.") from error
+    except OSError as error:
+        raise SettingsError(f"{printable(str(path), 200)}: cannot be read: {error.strerror or error}.") from error
+
+
+def _parse(data: bytes, path: Path) -> dict[str, Any]:
+    """Parse a settings file. References, environment variables and code in it are not evaluated."""
+    name = printable(str(path), 200)
+    try:
+        text = data.decode("utf-8")
+        if not check_yaml(text):
+            raise ValueError("must contain keys and values, such as `seed: 1`")
+        return parse_yaml(text)
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"settings file {name}: not a UTF-8 text file. Save it as UTF-8.") from error
     except ValueError as error:
         raise SettingsError(f"settings file {name}: {error}.") from error
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from holdfast.config.conflicts import find_conflicts
 from holdfast.config.describe import Key, keys_by_name, keys_of, mappings
-from holdfast.config.files import READY, find_settings_file, read_tree, ready_names
+from holdfast.config.files import READY, find_settings_file, read_run_config, read_settings_file, ready_names
 from holdfast.config.nearest import did_you_mean, unknown_agent, unknown_env, unknown_key
 from holdfast.config.registry import WORLDS
 from holdfast.config.sections import EnvSection, PolicySection, find_policy, find_world
@@ -36,7 +36,7 @@ def load_settings(words: Sequence[str]) -> Settings:
     typed = [g for g in {g.key: g for g in reversed(given)}.values() if g.key != "settings"]
     past = None if chosen else _past_file(typed)
     path = find_settings_file(chosen.value) if chosen else past or _ready_file(typed)
-    from_file = _read_file(path, problems) if path else []
+    from_file = _read_file(path, problems, of_run=path == past) if path else []
     if past:  # `resume` and `runs_dir` come from the command line only, so a run folder that was moved can be resumed
         from_file = [g for g in from_file if g.key not in ("resume", "runs_dir")]
     return _build(from_file, typed, problems)
@@ -45,7 +45,7 @@ def load_settings(words: Sequence[str]) -> Settings:
 def load_run_settings(path: Path) -> Settings:
     """Load the config.yaml of a run. The settings may name a Python file; ask the user before executing that file."""
     problems: list[Problem] = []
-    return _build(_read_file(path, problems), [], problems, of_run=True)
+    return _build(_read_file(path, problems, of_run=True), [], problems, of_run=True)
 
 
 def load_run_world(path: Path, words: Sequence[str] = ()) -> EnvSection:
@@ -53,7 +53,7 @@ def load_run_world(path: Path, words: Sequence[str] = ()) -> EnvSection:
     if odd := next((word for word in words if not word.startswith(("env=", "env."))), None):
         raise SettingsError(f"{printable(odd)}: only the world can be changed here, as in env=memory env.corridor=6.")
     typed, problems = split_words(words)
-    from_file = [g for g in _read_file(path, problems) if not g.key.startswith("policy.")]
+    from_file = [g for g in _read_file(path, problems, of_run=True) if g.key.startswith("env.")]
     return _build(from_file, typed, problems).env
 
 
@@ -76,9 +76,9 @@ def _ready_file(typed: list[Given]) -> Path | None:
     return READY / f"{name}.yaml" if name in ready_names() and (env is None or name in WORLDS) else None
 
 
-def _read_file(path: Path, problems: list[Problem]) -> list[Given]:
+def _read_file(path: Path, problems: list[Problem], of_run: bool) -> list[Given]:
     name = f"settings={path.stem}" if path.parent == READY else printable(str(path), 100)
-    given = list(flatten(read_tree(path), name))
+    given = list(flatten(read_run_config(path) if of_run else read_settings_file(path), name))
     problems += given_twice(given)
     return given
 
