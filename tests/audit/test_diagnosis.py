@@ -11,6 +11,9 @@ from audit.mutants.diagnosed import NaNAfterFortySteps, RaisesWithOneSlot
 from audit.mutants.families import PlainPolicy, SmallPolicy, in_contract
 from holdfast.audit import CHECKS, Verdict, audit
 from holdfast.audit.adapters import StepFunction
+from holdfast.audit.probe import Probe
+from holdfast.audit.script import ACT, SEQUENCE, STEP
+from holdfast.audit.subject import NotANumberError, PolicyRaisedError, UnusableError
 from holdfast.policies import LSTMWrapper
 from support.findings import only
 
@@ -106,7 +109,7 @@ def test_an_error_in_a_check_has_its_own_advice():
     finding = only(RaisesWithOneSlot(), "reset_with_one_slot")
     assert "raised IndexError" in finding.evidence
     assert "in step with T=4 and B=1" in finding.evidence
-    assert "Fix this error first" in finding.check.fix
+    assert finding.check.fix == PolicyRaisedError.advice
 
     class OtherNames(PlainPolicy):
         def heads(self, y):
@@ -123,6 +126,37 @@ def test_an_error_in_a_check_has_its_own_advice():
     finding = only(OtherShape(), "reset_with_one_slot")
     assert "returned value of shape" in finding.evidence
     assert "squeeze() without an axis" in finding.check.fix
+
+
+class LearningRaises(PlainPolicy):
+    def sequence(self, obs, state, first, actions):
+        if obs.shape[1] == 1:
+            raise IndexError
+        return super().sequence(obs, state, first, actions)
+
+
+def test_an_error_names_the_call_that_raised_it():
+    assert "in sequence with T=4 and B=1" in only(LearningRaises(), "reset_with_one_slot").evidence
+
+
+def test_no_call_is_named_for_an_error_between_the_calls_of_a_probe():
+    probe = Probe(ReferencePolicy())
+    for call in (STEP, SEQUENCE, ACT):
+        probe.run(call, probe.script())
+        assert probe.running == ""
+    probe.continue_acting(probe.script())
+    assert probe.running == ""
+
+
+def test_what_nan_costs_is_not_what_an_error_costs():
+    class Nan(PlainPolicy):
+        def heads(self, y):
+            lost = float("nan") if y.shape[-2] == 1 else 0.0
+            return {name: x + lost for name, x in super().heads(y).items()}
+
+    finding = only(Nan(), "reset_with_one_slot")
+    assert (finding.cause, finding.check.cost) == ("NotANumberError", NotANumberError.cost)
+    assert len({kind.cost for kind in (UnusableError, PolicyRaisedError, NotANumberError)}) == 3
 
 
 def test_nan_that_begins_late_is_said_once():

@@ -182,7 +182,7 @@ def run_check(check: Check, context: Context) -> Finding:
             return Finding(check, Verdict.NOT_RUN, f"the policy returned NaN, as {context.nan_found_by} reports")
         context.nan_found_by = check.name if isinstance(error, NotANumberError) else context.nan_found_by
         if isinstance(error, UnusableError):
-            evidence, cause, advice = str(error).rstrip("."), type(error).__name__, error.advice
+            evidence, kind = str(error).rstrip("."), type(error)
         elif raised_by_auditor(error):
             place = traceback.extract_tb(error.__traceback__)[-1]
             raise UnusableError(
@@ -192,10 +192,10 @@ def run_check(check: Check, context: Context) -> Finding:
         else:
             during = f", in {context.running}" if context.running else ""
             evidence = f"the policy raised {type(error).__name__}: {first_line(error)}{place_of(error)}{during}"
-            cause, advice = PolicyRaisedError.__name__, PolicyRaisedError.advice
-        shown = replace(check, cost="Training or evaluation stops where it makes the same call.", fix=advice)
+            kind = PolicyRaisedError
+        shown = replace(check, cost=kind.cost, fix=kind.advice)
         shares = {"": 1.0}  # no single call failed
-        finding = Finding(shown, Verdict.FAIL, evidence, failed_shares=shares, cause=cause)
+        finding = Finding(shown, Verdict.FAIL, evidence, failed_shares=shares, cause=kind.__name__)
     # Point at the call that failed, unless the check is about another method.
     method = finding.call if finding.call in CALLS and check.look_at in CALLS else check.look_at
     where = context.subject.where(method) if finding.verdict == Verdict.FAIL else ""

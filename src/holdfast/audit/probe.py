@@ -38,7 +38,7 @@ class Probe:
             raise UnusableError(f"observations({POOL}) returned {len(self.pool)}: return a tensor [{POOL}, ...].")
         if bool((self.pool == self.pool[:1]).all()):
             raise UnusableError(f"observations({POOL}) are all equal: the audit needs different ones.")
-        self.running = ""  # the current call, for error messages
+        self.running = ""  # the current call, for error messages; "" between calls
         self._num_shown = 0
         self._num_states = count()
 
@@ -187,10 +187,10 @@ class Probe:
         The policy gets copies, so that one that writes into its arguments does not damage the script.
         """
         learns = call in (SEQUENCE, SCORE)
-        self.running = "{} with T={} and B={}".format(call, *script.first.shape)
         if learns:
             actions = self.run(STEP, script).actions if actions is None else actions
             actions = None if actions is None else actions.detach()
+        self._set_running(call, script)
         seed_draws(self.seed * 1000 + draw)
         given = script.copy() if copies else script
         if learns:
@@ -203,6 +203,7 @@ class Probe:
         else:
             trace = self._run_from_memory(call, given)
         self._check_outputs(call, trace.outputs, *script.first.shape)
+        self.running = ""
         if learns and actions is not None:
             trace = Trace({**trace.outputs, ACTIONS: actions}, trace.final)
         return trace
@@ -214,8 +215,14 @@ class Probe:
 
     def continue_acting(self, script: Script) -> Trace:
         """Act on a script from the policy's current memory, ignoring the script's start state."""
+        self._set_running(ACT, script)
         seed_draws(self.seed * 1000)
-        return self._act_on(script.copy())
+        trace = self._act_on(script.copy())
+        self.running = ""
+        return trace
+
+    def _set_running(self, call: str, script: Script) -> None:
+        self.running = "{} with T={} and B={}".format(call, *script.first.shape)
 
     def _run_steps(self, script: Script) -> Trace:
         state, steps = script.start, []

@@ -40,6 +40,7 @@ class NotOfferedError(Exception):
 class UnusableError(SettingsError):
     """The subject cannot be audited: it raises, or returns something of the wrong type or shape."""
 
+    cost = "Training or evaluation fails where it makes the same call, or broadcasts wrong shapes silently."
     advice = (
         "Return the same names, types and shapes from every call, for any number of steps and slots. squeeze() without "
         "an axis drops too many axes if there is only one slot or one step."
@@ -49,8 +50,9 @@ class UnusableError(SettingsError):
 class PolicyRaisedError(UnusableError):
     """The policy raised an error. The message comes from an adapter and lists the arguments of the call."""
 
+    cost = "Training or evaluation stops where it makes the same call."
     advice = (
-        "Fix this error first: the promise could not be tested. If it only comes with one slot or one step, look for "
+        "Fix this error first: the promise could not be tested. If it occurs only with one slot or one step, look for "
         "squeeze() without an axis; if with more slots than before, for sizes that are fixed when the policy is created."
     )
 
@@ -58,6 +60,7 @@ class PolicyRaisedError(UnusableError):
 class NotANumberError(UnusableError):
     """The policy returned NaN."""
 
+    cost = "NaN spreads through memory, losses and weights."
     advice = (
         "Look for a division by zero, the logarithm or square root of a number below zero, and infinity minus infinity. "
         "If it begins after many steps, memory grows without bound."
