@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.config import load_settings
 from holdfast.errors import SettingsError
-from holdfast.trainer import train
+from holdfast.trainer import agent, train
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "custom_policy.py"
 SMALL = ["env=gym:CartPole-v1", "env.num_envs=2", "trainer.horizon=4", "trainer.total_timesteps=8", "progress=off"]
@@ -19,6 +19,16 @@ def test_a_run_is_found_by_name(tmp_path: Path):
     with pytest.raises(SettingsError, match=r"policy\.weights=frist: no checkpoint there"):
         train(load_settings([*words, "run=third", "policy.weights=frist"]))
     assert not (tmp_path / "third").exists()
+
+
+def test_the_size_is_checked_before_weights_are_loaded_too(monkeypatch):
+    def too_large(settings, spec):
+        raise SettingsError("too large")
+
+    monkeypatch.setattr(agent, "check_policy_size", too_large)
+    settings = load_settings([*SMALL, "policy.weights=nowhere"])
+    with pytest.raises(SettingsError, match="too large"):
+        agent.make_agent(settings, settings.env.describe())
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,9 @@ logger = logging.getLogger(__name__)
 
 def make_agent(settings: Settings, spec: WorldSpec) -> MettaAgent:
     """Build an agent for this world; if `policy.weights` is set, load the weights from that run or checkpoint."""
+    check_policy_size(settings.policy, spec)
     if settings.policy.weights:
         return _with_weights_of(settings.policy.weights, settings, spec)
-    check_policy_size(settings.policy, spec)
     agent = MettaAgent(settings.policy, spec)
     if isinstance(settings.policy, OwnPolicySettings):
         _try_out(agent.policy, settings.policy.agent_word)
