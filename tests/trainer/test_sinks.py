@@ -1,4 +1,5 @@
 import math
+import os
 import sys
 
 import pytest
@@ -81,3 +82,18 @@ def test_a_folder_called_wandb_is_not_taken_for_the_package(tmp_path, monkeypatc
 def test_every_metric_has_one_section():
     keys = [key for section in sinks_module.SECTIONS.values() for key in section]
     assert len(keys) == len(set(keys)) == len(sinks_module._SECTION_OF)
+
+
+def test_the_wandb_id_is_whole_or_absent(tmp_path, monkeypatch):
+    class Crash(BaseException):
+        pass
+
+    def crash(handle):
+        raise Crash
+
+    with Folder.open(tmp_path) as run:
+        with monkeypatch.context() as patch, pytest.raises(Crash):
+            patch.setattr(os, "fsync", crash)
+            sinks_module._wandb_id(run)
+        assert not run.has("wandb-id")
+        assert sinks_module._wandb_id(run) == sinks_module._wandb_id(run)

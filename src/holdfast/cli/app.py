@@ -232,7 +232,7 @@ def audit(
         ),
     ] = None,
     words: Annotated[
-        Words, typer.Argument(metavar="[KEY=VALUE]...", help="Settings for a policy that is not from a run.")
+        Words, typer.Argument(metavar="[KEY=VALUE]...", help="Settings; for a run, only env=NAME and env.KEY=VALUE.")
     ] = None,
     only: Annotated[Words, typer.Option(metavar="CHECK", help="Run only this check; may be repeated.")] = None,
     declare: Annotated[

@@ -83,7 +83,7 @@ class WandB:
 def _wandb_id(run: Folder) -> str:
     """Return the W&B run id, stored in the run folder so that a resumed run continues the same charts."""
     if not run.has("wandb-id"):
-        run.write("wandb-id", f"{uuid4().hex[:12]}\n".encode())
+        run.replace("wandb-id", f"{uuid4().hex[:12]}\n".encode())
     found = run.read("wandb-id", max_bytes=100).strip()
     if not re.fullmatch(rb"[A-Za-z0-9_-]{1,64}", found):
         raise HoldfastError(

@@ -52,7 +52,7 @@ class RunState(Progress):
     world_seed: Count
     world_steps: Count
     optimizer: dict[str, Any]
-    skipped_in_a_row: Count  # gradient steps; checkpoints of version 0.1.0 do not have this count
+    skipped_in_a_row: Count  # gradient steps; earlier checkpoints do not have this count
     rng: GlobalRandomState
     world: dict[str, Any]  # the WorldSpec the agent was built for
     policy: dict[str, Any]  # the policy's settings
