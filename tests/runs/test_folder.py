@@ -4,6 +4,7 @@ import os
 import re
 import resource
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -231,6 +232,11 @@ def test_files_of_others_are_never_removed(tmp_path):
     assert [p.name for p in folder.iterdir()] == ["notes.txt"]
 
 
+def open_files():
+    handles = [f"/proc/self/fd/{handle}" for handle in os.listdir("/proc/self/fd")]
+    return [os.readlink(handle) for handle in handles if os.path.lexists(handle)]
+
+
 def reopened(tmp_path, updates):
     given, path = settings(tmp_path, "run=demo"), tmp_path / "runs" / "demo"
     return RunFolder.reopen(path, given, updates, size_of_metrics(path))
@@ -259,8 +265,10 @@ def test_a_run_whose_metrics_are_gone_does_not_go_on(tmp_path):
     path = begun(tmp_path)
     for lines in ("", '{"update": 1}\n{"update": 3}\n'):
         (path / "metrics.jsonl").write_text(lines)
-        with pytest.raises(HoldfastError, match="some lines of updates 1 to 3 are missing"):
+        with pytest.raises(HoldfastError, match="some lines of updates 1 to 3 are missing") as caught:
             reopened(tmp_path, 3)
+        assert caught.traceback  # keeps the local variables alive
+        assert not any(p.is_relative_to(path) for p in map(Path, open_files()))
         assert (path / "metrics.jsonl").read_text() == lines
     assert not (path / "lock").exists()
 

@@ -92,8 +92,9 @@ def test_the_wandb_id_is_whole_or_absent(tmp_path, monkeypatch):
         raise Crash
 
     with Folder.open(tmp_path) as run:
-        with monkeypatch.context() as patch, pytest.raises(Crash):
+        with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", crash)
-            sinks_module._wandb_id(run)
+            with pytest.raises(Crash):
+                sinks_module._wandb_id(run)
         assert not run.has("wandb-id")
         assert sinks_module._wandb_id(run) == sinks_module._wandb_id(run)

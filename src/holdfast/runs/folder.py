@@ -82,6 +82,7 @@ class RunFolder:
             if size_of_metrics(path) != metrics_bytes:
                 raise SettingsError(f"run={path.name}: another process has just resumed this run. Try again.")
             run = cls(folder, lock, saved)
+            on_error.callback(run._metrics.close)
             run._cut_metrics(saved)
             run._write_config(settings)
             folder.remove(SUMMARY)
