@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import resource
+import signal
 import stat
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from holdfast.checkpoint import list_checkpoints, load_checkpoint
 from holdfast.config import load_settings
 from holdfast.custom_code import exits_reported
 from holdfast.envs import closing, make_world, worker_handle
+from holdfast.envs.workers import WorkerWorld
 from holdfast.errors import HoldfastError
 from holdfast.runs import read_metrics
 from holdfast.trainer import train
@@ -61,7 +63,7 @@ def behaved(tmp_path_factory) -> dict[str, str]:
 def undone(tmp_path, monkeypatch):
     """Start in an empty folder, with a common umask, and with no world that is known to fail in close()."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(closing, "_known", set())
+    monkeypatch.setattr(closing, "_failed_before", {})
     umask = os.umask(0o022)
     yield
     os.umask(umask)
@@ -88,6 +90,28 @@ def test_a_close_that_fails(deed, what, behaved, caplog, monkeypatch, tmp_path):
     [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warning.startswith(f"env=gym:support.rowdy:Rowdy-v0: environment 0 {what}")
     assert_whole(tmp_path / "runs" / "demo")
+
+
+@pytest.mark.slow
+def test_a_close_that_fails_in_a_worker_is_reported(caplog):
+    world = make_world(load_settings(rowdy(close="fail")).env, num_workers=2)
+    closing._failed_before.clear()  # one environment was closed in this process, to describe the world
+    caplog.clear()
+    world.close()
+    [warning] = caplog.messages
+    assert "raised ValueError: rowdy in close()" in warning
+
+
+@pytest.mark.slow
+def test_workers_that_are_still_being_built_are_not_blamed_on_close(caplog, monkeypatch):
+    def interrupt(world, seconds):
+        os.kill(world._workers[0].process.pid, signal.SIGSTOP)  # so that it is being built for as long as we like
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(WorkerWorld, "_gather", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        make_world(load_settings(rowdy()).env, num_workers=1)
+    assert caplog.messages == []
 
 
 def holdfast(redirections: str, *words: str) -> subprocess.CompletedProcess[str]:

@@ -13,13 +13,15 @@ from holdfast.envs.failures import describe_error
 logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 5.0  # limit for close() of one environment
-KNOWN_SECONDS = 0.1  # the same limit in a world with a close() that is known to fail
-_known: set[str] = set()  # worlds whose close() has failed
+WORKER_CLOSE_SECONDS = 1.5  # the same limit in a worker, which is killed after CLOSING_SECONDS (2 s)
+SHORT_CLOSE_SECONDS = 0.1  # the same limit in a world whose close() has failed before
+_failed_before: dict[str, str] = {}  # world -> how its close() failed
 
 
 def close_each(world: str, first: int, envs: Sequence[Any]) -> None:
     """Call close() of every environment; warn about the first that fails. first: number of the first environment."""
     closed, failed = 0, ""
+    limit = CLOSE_SECONDS if multiprocessing.parent_process() is None else WORKER_CLOSE_SECONDS
 
     def close() -> None:
         nonlocal closed, failed
@@ -36,7 +38,7 @@ def close_each(world: str, first: int, envs: Sequence[Any]) -> None:
     except RuntimeError:  # no memory left
         close()
     while closed < len(envs):
-        before, seconds = closed, KNOWN_SECONDS if world in _known else CLOSE_SECONDS
+        before, seconds = closed, SHORT_CLOSE_SECONDS if world in _failed_before else limit
         thread.join(seconds)
         if closed == before:
             failed = failed or f"environment {first + closed} has not returned from close() after {seconds:g} s"
@@ -47,6 +49,11 @@ def close_each(world: str, first: int, envs: Sequence[Any]) -> None:
 
 def report_failed_close(world: str, what: str) -> None:
     """Warn about a close() that failed, once for each world. Workers leave that to the main process."""
-    if world not in _known and multiprocessing.parent_process() is None:
+    if world not in _failed_before and multiprocessing.parent_process() is None:
         logger.warning("env=%s: %s. The run is not affected; check the environment's close().", world, what)
-    _known.add(world)
+    _failed_before.setdefault(world, what)
+
+
+def failed_close(world: str) -> str:
+    """Return how close() failed in this process; '' if it did not."""
+    return _failed_before.get(world, "")

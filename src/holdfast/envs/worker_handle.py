@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ import psutil
 from holdfast.config.sections import EnvSection
 from holdfast.envs.closing import report_failed_close
 from holdfast.envs.failures import describe_error, numbered
-from holdfast.envs.worker_process import ALIVE, DONE, ERRORS, SIGNALS, serve
+from holdfast.envs.worker_process import ALIVE, CLOSE_FAILED, DONE, ERRORS, SIGNALS, serve
 from holdfast.envs.world import ReplayPoint
 from holdfast.errors import HoldfastError
 from holdfast.spec import WorldSpec
@@ -141,6 +141,14 @@ class Worker:
         first_line = text.partition("\n")[0][:300]
         return Failure(f"failed: {first_line}", error, reported=True)
 
+    def report_close(self, seconds: float) -> None:
+        """Warn if close() failed in this worker, or if the worker has not ended within `seconds`."""
+        with suppress(OSError, EOFError):
+            if self.answers.poll() and os.read(self.answers.fileno(), 1) == CLOSE_FAILED:
+                report_failed_close(self.world, self.answers.recv_bytes().decode())
+        if self.process.is_alive():
+            report_failed_close(self.world, f"{self} has not ended after {seconds:g} s and was killed")
+
     def __str__(self) -> str:
         return f"worker {self.number} with {numbered('environment', self.env_ids)}"
 
@@ -164,8 +172,11 @@ def _signals_later() -> Iterator[None]:
             signal.raise_signal(number)
 
 
-def stop_workers(workers: list[Worker], seconds: float = CLOSING_SECONDS) -> None:
-    """Close the pipes, which makes workers exit, and kill workers that take longer than `seconds` to exit."""
+def stop_workers(workers: list[Worker], seconds: float = CLOSING_SECONDS, report: bool = True) -> None:
+    """Close the pipes, which makes workers exit, and kill workers that take longer than `seconds` to exit.
+
+    report: warn about environments whose close() failed. False after a failure: workers may be building or in a long step.
+    """
     running = [worker for worker in workers if worker.process is not None]
     for worker in running:
         worker.commands.close()
@@ -175,7 +186,7 @@ def stop_workers(workers: list[Worker], seconds: float = CLOSING_SECONDS) -> Non
             worker.process.join(max(0.0, deadline - time.monotonic()))
     finally:  # even after a second Ctrl-C
         for worker in running:
-            if seconds == CLOSING_SECONDS and worker.process.is_alive():
-                report_failed_close(worker.world, f"{worker} has not ended after {seconds:g} s and was killed")
+            if report:
+                worker.report_close(seconds)
             worker.kill()
         workers.clear()

@@ -22,15 +22,21 @@ import numpy as np
 
 from holdfast.config.sections import EnvSection
 from holdfast.custom_code import SafeStream
+from holdfast.envs import closing
 from holdfast.envs.failures import describe_error, last_lines
 from holdfast.envs.world import Buffers, ReplayError, ReplayPoint, World
 from holdfast.errors import HoldfastError, NonFiniteError, SettingsError
 from holdfast.spec import WorldSpec
 
-# A command is one byte; a replay point follows REPLAY. The answer is one byte; a report follows FAILED.
+# A command is one byte; a replay point follows REPLAY. The answer is one byte; a report follows FAILED and CLOSE_FAILED.
 # With os.read and os.write, an empty step of two workers takes 100 us; with Connection.send_bytes, 150 us.
 STEP, REPLAY = b"s", b"p"
-DONE, FAILED, ALIVE = b"d", b"f", b"a"  # ALIVE is sent while episodes are replayed, which may take hours
+DONE, FAILED, ALIVE, CLOSE_FAILED = (
+    b"d",
+    b"f",
+    b"a",
+    b"c",
+)  # ALIVE is sent while episodes are replayed, which may take hours
 ALIVE_SECONDS = 1.0
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # sent to all processes of the group; only the parent reacts
@@ -63,6 +69,9 @@ def serve(
         try:
             with settings.build(env_ids, buffers) as world:
                 _execute_commands(commands, answers.fileno(), world, point)
+            if failed := closing.failed_close(settings.name):
+                os.write(answers.fileno(), CLOSE_FAILED)
+                answers.send_bytes(failed[:4000].encode())
         except BrokenPipeError:
             raise
         except Exception as error:

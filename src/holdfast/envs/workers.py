@@ -86,6 +86,7 @@ class WorkerWorld(World):
                 self._watch(worker)
             self._gather(self._building_seconds)
         except BaseException:
+            stop_workers(self._workers, FAILING_SECONDS, report=False)
             self.close()
             raise
 
@@ -120,7 +121,7 @@ class WorkerWorld(World):
             self._gather(seconds, survive=command == STEP)
         except BaseException:
             # even after an interrupt, because late answers to this command would be read as answers to the next one
-            stop_workers(self._workers, FAILING_SECONDS)
+            stop_workers(self._workers, FAILING_SECONDS, report=False)
             self.close()
             raise
 
