@@ -9,24 +9,15 @@ from contextlib import contextmanager
 from typing import Any, NoReturn, TextIO
 
 from holdfast.errors import HoldfastError, place_of
-
-
-@contextmanager
-def umask_restored() -> Iterator[None]:
-    """Restore the umask afterwards; with another one, the files of a run could be unreadable."""
-    os.umask(before := os.umask(0o077))  # it can only be read by setting it
-    try:
-        yield
-    finally:
-        os.umask(before)
+from holdfast.files import umask_kept
 
 
 @contextmanager
 def process_restored() -> Iterator[None]:
-    """Restore the working directory, to which paths of the user are relative, and the umask afterwards."""
+    """Restore the working directory and the umask afterwards; inside, files of a run are created with that umask."""
     folder = os.open(".", getattr(os, "O_PATH", os.O_RDONLY))
     try:
-        with umask_restored():
+        with umask_kept():
             yield
     finally:
         os.fchdir(folder)

@@ -11,7 +11,8 @@ import io
 import os
 import shutil
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -22,6 +23,29 @@ from holdfast.errors import CheckpointError
 READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # without O_NONBLOCK, opening a pipe waits for a writer
 CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # O_EXCL also refuses a link
 AS_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_umask: int | None = None  # inside `umask_kept`: the umask of new files and folders
+
+
+@contextmanager
+def umask_kept() -> Iterator[None]:
+    """Inside the block, create files and folders with the umask of its start, even if custom code changes it.
+
+    Afterwards, restore that umask. Modes are not set with chmod, which would clear the setgid bit of a shared folder.
+    """
+    global _umask
+    os.umask(now := os.umask(0o077))  # it can only be read by setting it
+    before, _umask = _umask, now if _umask is None else _umask
+    try:
+        yield
+    finally:
+        _umask = before
+        os.umask(now)
+
+
+def restore_umask() -> None:
+    """Inside `umask_kept`, undo a change of the umask. Call this before a file or folder is created."""
+    if _umask is not None:
+        os.umask(_umask)
 
 
 class Folder:
@@ -41,6 +65,7 @@ class Folder:
         """
         outer = path.parents[inside - 1] if inside else path
         if create:
+            restore_umask()
             outer.mkdir(parents=True, exist_ok=True)
         folder = cls(outer, os.open(outer, AS_FOLDER))
         for name in path.parts[len(path.parts) - inside :]:
@@ -51,6 +76,7 @@ class Folder:
     def subfolder(self, name: str, create: bool = False) -> Folder:
         """Open a folder in this one; raise CheckpointError for a link or a file."""
         if create:
+            restore_umask()
             with suppress(FileExistsError):
                 os.mkdir(name, dir_fd=self._handle)
         try:
@@ -120,27 +146,25 @@ class Folder:
         return os.listdir(self._handle)
 
     def has(self, name: str) -> bool:
-        return self._mode(name) is not None
+        return self._stat(name) is not None
 
     def is_folder(self, name: str) -> bool:
-        return stat.S_ISDIR(self._mode(name) or 0)
+        found = self._stat(name)
+        return found is not None and stat.S_ISDIR(found.st_mode)
 
     def is_link(self, name: str) -> bool:
-        return stat.S_ISLNK(self._mode(name) or 0)
+        found = self._stat(name)
+        return found is not None and stat.S_ISLNK(found.st_mode)
 
     def size(self, name: str) -> int:
         """Return the size of an entry in bytes, 0 if it does not exist."""
-        try:
-            return os.stat(name, dir_fd=self._handle, follow_symlinks=False).st_size
-        except FileNotFoundError:
-            return 0
+        found = self._stat(name)
+        return found.st_size if found else 0
 
     def holds(self, name: str, handle: int) -> bool:
         """Return whether the entry `name` is the file that is open as `handle`."""
-        try:
-            return os.path.samestat(os.fstat(handle), os.stat(name, dir_fd=self._handle, follow_symlinks=False))
-        except FileNotFoundError:
-            return False
+        found = self._stat(name)
+        return found is not None and os.path.samestat(os.fstat(handle), found)
 
     def sync(self) -> None:
         """Sync the list of entries to disk, so that new and renamed files survive a crash."""
@@ -159,16 +183,19 @@ class Folder:
     ) -> None:
         self.close()
 
-    def _mode(self, name: str) -> int | None:
+    def _stat(self, name: str) -> os.stat_result | None:
+        """Return the status of an entry itself, not of what a link points to; None if it does not exist."""
         try:
-            return os.stat(name, dir_fd=self._handle, follow_symlinks=False).st_mode
+            return os.stat(name, dir_fd=self._handle, follow_symlinks=False)
         except FileNotFoundError:
             return None
 
     def _open(self, name: str, flags: int) -> io.FileIO:
         """Open a regular file; raise CheckpointError for a link, a pipe, a device or a folder."""
+        if flags & os.O_CREAT:
+            restore_umask()
         try:
-            handle = os.open(name, flags | os.O_NOFOLLOW, 0o644, dir_fd=self._handle)
+            handle = os.open(name, flags | os.O_NOFOLLOW, 0o666, dir_fd=self._handle)
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):  # a link, a folder, a socket or device
                 raise CheckpointError(f"{self.path / name}: not a regular file") from None

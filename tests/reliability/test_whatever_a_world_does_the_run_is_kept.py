@@ -38,8 +38,8 @@ def results(run: Path) -> dict[str, str]:
     return {part: found for part, found in digest(run).items() if part != "rng"}
 
 
-def assert_whole(run: Path) -> None:
-    """All four updates are in the folder, readable for everybody, and nothing else."""
+def assert_whole(run: Path, umask: int = 0o022) -> None:
+    """All four updates are in the folder, with the modes that the umask allows, and nothing else."""
     assert sorted(path.name for path in run.iterdir()) == [
         "checkpoints",
         "config.yaml",
@@ -49,7 +49,7 @@ def assert_whole(run: Path) -> None:
     ]
     assert [load_checkpoint(path).facts["update"] for path in list_checkpoints(run / "checkpoints")] == [1, 2, 3, 4]
     for path in (run, *run.rglob("*")):
-        assert stat.S_IMODE(path.stat().st_mode) == (0o755 if path.is_dir() else 0o644), path
+        assert stat.S_IMODE(path.stat().st_mode) == (0o777 if path.is_dir() else 0o666) & ~umask, path
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +79,13 @@ def test_a_changed_process(when, deed, behaved, tmp_path):
     assert "runs_dir: runs\n" in (result.run / "config.yaml").read_text()
     assert Path.cwd() == tmp_path
     assert os.umask(0o022) == 0o022
+
+
+def test_files_are_writable_for_the_group_if_the_umask_allows_it(tmp_path):
+    os.umask(0o002)
+    train(load_settings([*rowdy(init="change_umask", step="change_umask"), "run=demo"]))
+    assert_whole(tmp_path / "runs" / "demo", umask=0o002)
+    assert os.umask(0o022) == 0o002
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.custom_code import umask_restored
 from holdfast.envs import ReplayError, ReplayPoint, World
 from holdfast.errors import HoldfastError
 from holdfast.policies import Policy
@@ -44,7 +43,6 @@ class Collector:
         self.slots = torch.arange(first, first + world.num_slots, device=experience.device)
         self.episodes = EpisodeTracker(world.num_slots, first)
 
-    @umask_restored()
     def start(self, seed: int) -> None:
         """Reset every environment and clear the memory of its slots."""
         point = ReplayPoint.at_episode_start(seed, self.world.world_spec, np.zeros(len(self.world.env_ids), np.int64))
@@ -53,7 +51,6 @@ class Collector:
         self.policy.reset_env_memory(self.slots)
         self.experience.write_inputs(0, first_inputs(obs, info))
 
-    @umask_restored()
     def resume(self, point: ReplayPoint, inputs: Mapping[str, Tensor]) -> None:
         """Replay every environment to `point`; raise ReplayError if the result differs from the saved inputs [S, ...].
 
@@ -78,7 +75,6 @@ class Collector:
         """Return the point to which a resumed run replays every environment; None if the world cannot be replayed."""
         return self.log.replay_point(self.world.seed, self.world.steps) if self.world.replays else None
 
-    @umask_restored()
     @torch.no_grad()
     def collect(self) -> Rollout:
         """Fill the experience with one rollout, continuing all running episodes."""

@@ -20,7 +20,7 @@ import pydantic_core
 from holdfast.config import Settings, settings_to_yaml
 from holdfast.config.values import printable
 from holdfast.errors import CheckpointError, HoldfastError, SettingsError
-from holdfast.files import Folder, reason_of, write_error
+from holdfast.files import Folder, reason_of, restore_umask, write_error
 from holdfast.runs.lock import RunLock
 
 CONFIG = "config.yaml"
@@ -234,6 +234,7 @@ def _as_settings_error(settings: Settings) -> Iterator[None]:
 
 
 def _make_folder(settings: Settings, runs: Path) -> Path:
+    restore_umask()
     (runs / settings.run).mkdir(parents=True, exist_ok=True)
     if settings.run:
         return runs / settings.run
