@@ -9,7 +9,7 @@ import holdfast
 
 ROOT = Path(holdfast.__file__).parent
 LAYERS = [
-    {"errors"},
+    {"errors", "streams"},
     {"files"},
     {"spec", "custom_code", "ranks"},
     {"config"},

@@ -1,12 +1,12 @@
-"""Undo what the code of worlds and policies does to this process, so that no run is lost by it; also: broken output."""
+"""Contain custom code: restore the working directory and umask, and report calls of sys.exit and os._exit."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, TextIO
+from typing import NoReturn
 
 from holdfast.errors import HoldfastError, place_of
 from holdfast.files import umask_kept
@@ -24,6 +24,10 @@ def process_restored() -> Iterator[None]:
         os.close(folder)
 
 
+class _OsExit(SystemExit):
+    """Raised instead of a call of os._exit."""
+
+
 @contextmanager
 def exits_reported() -> Iterator[None]:
     """Turn sys.exit and os._exit in custom code into a HoldfastError, so that the run is saved and does not end in silence."""
@@ -32,47 +36,16 @@ def exits_reported() -> Iterator[None]:
     def raise_instead(code: int) -> NoReturn:
         if os.getpid() != process or threading.current_thread() is not threading.main_thread():
             really(code)  # a child process may exit, and in a thread, an exception would have no effect
-        raise SystemExit(f"os._exit({code})")
+        raise _OsExit(code)
 
     os._exit = raise_instead
     try:
         yield
     except SystemExit as error:
-        called = error.code if str(error.code).startswith("os._exit") else f"sys.exit({error.code})"
+        called = "os._exit" if isinstance(error, _OsExit) else "sys.exit"
         raise HoldfastError(
-            f"the code of the world or of the policy called {called}{place_of(error)}. Raise an exception there instead."
+            f"the code of the world or of the policy called {called}({error.code}){place_of(error)}. "
+            "Raise an exception there instead."
         ) from error
     finally:
         os._exit = really
-
-
-class SafeStream:
-    """Wrap an output stream: after a write error (closed pipe, lost terminal, full disk), discard all further output.
-
-    error: the first write error; None if there was none.
-    """
-
-    def __init__(self, stream: TextIO):
-        self._stream = stream._stream if isinstance(stream, SafeStream) else stream
-        self.error: OSError | None = None
-
-    def write(self, text: str) -> int:
-        encoding = getattr(self._stream, "encoding", None) or "utf-8"
-        self._attempt(self._stream.write, text.encode(encoding, "replace").decode(encoding))
-        return len(text)
-
-    def flush(self) -> None:
-        self._attempt(self._stream.flush)
-
-    def _attempt(self, call: Callable[..., object], *args: str) -> None:
-        if self._stream.closed:
-            return
-        try:
-            call(*args)
-        except OSError as error:
-            self.error = self.error or error
-            with open(os.devnull, "w") as nowhere:  # also for what is still in a buffer, and flushed at exit
-                os.dup2(nowhere.fileno(), self._stream.fileno())
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)

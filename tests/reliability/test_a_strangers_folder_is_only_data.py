@@ -201,7 +201,7 @@ ALLOWED = {
     ("runs/folder.py", "glob"): "the names of the runs in the user's runs folder, for a message",
     ("config/registry.py", "read_text"): "source files of the package",
     ("config/registry.py", "glob"): "source files of the package",
-    ("cli/failures.py", "open"): "the null device",
+    ("streams.py", "open"): "the null device",
     ("custom_code.py", "open"): "the working directory of the process",
     ("policies/registry.py", "remove"): "an entry of sys.path",
     ("policies/parts/linear.py", "read_text"): "/proc/cpuinfo",

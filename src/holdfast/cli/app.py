@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 import typer
 
 import holdfast
-from holdfast.cli.failures import FAILED, Output, error_for, open_closed_streams, reporting_failures, safe_output
+from holdfast.cli.failures import FAILED, Output, error_for, reporting_failures
 from holdfast.cli.supervise import exit_despite_threads, supervised
-from holdfast.custom_code import SafeStream, exits_reported
+from holdfast.custom_code import exits_reported
 from holdfast.errors import HoldfastError, SettingsError
+from holdfast.streams import SafeStream, open_closed_streams, safe_output
 
 UsageError: Any = typer.BadParameter.__base__  # typer does not export it
 
@@ -107,7 +108,7 @@ def train(
     run=NAME          the run's folder, runs/NAME; if it exists, the run is resumed with the settings it was started
                       with (resume=never refuses to resume, resume=must refuses to start a new run)
     """
-    # A run is whole even if nobody reads what it prints.
+    # A broken stdout must not fail a run.
     with reporting_failures(), redirect_stdout(cast(TextIO, SafeStream(sys.stdout))):
         from holdfast.config import load_settings
 

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from enum import StrEnum
-from typing import TextIO, cast
 
 import typer
 
 from holdfast.cli.github import annotation
 from holdfast.config.ranks import own_rank
-from holdfast.custom_code import SafeStream
 from holdfast.errors import HoldfastError, SettingsError
 
-BAD_SETTINGS, FAILED, INTERRUPTED, PIPE_CLOSED = 2, 1, 130, 141
+BAD_SETTINGS, FAILED, INTERRUPTED = 2, 1, 130
 
 
 class Output(StrEnum):
@@ -79,29 +76,3 @@ def reporting_failures() -> Iterator[None]:
         if code is None:  # otherwise training has reported where it stopped
             typer.echo("interrupted", err=True)
         raise typer.Exit(code or INTERRUPTED) from None
-
-
-def open_closed_streams() -> None:
-    """Open /dev/null for streams that were closed at the start; otherwise a file of the run would take their number."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            stream = open(os.devnull, mode)  # noqa: SIM115  (open until the process ends)
-            os.set_inheritable(stream.fileno(), True)
-            setattr(sys, name, stream)
-
-
-@contextmanager
-def safe_output() -> Iterator[None]:
-    """Let a command run to its end although stdout or stderr is broken. If stdout is, a command that succeeded fails."""
-    out, err = SafeStream(sys.stdout), SafeStream(sys.stderr)
-    with redirect_stdout(cast(TextIO, out)), redirect_stderr(cast(TextIO, err)):
-        try:
-            yield
-        except SystemExit as end:
-            out.flush()
-            if end.code or out.error is None:
-                raise
-            if isinstance(out.error, BrokenPipeError):  # the reader, such as `| head`, is gone
-                sys.exit(PIPE_CLOSED)
-            print(f"the output could not be written: {out.error.strerror}.", file=sys.stderr)
-            sys.exit(BAD_SETTINGS)  # 1 would mean that a check of an audit failed

@@ -21,12 +21,12 @@ from typing import Any, TextIO, cast
 import numpy as np
 
 from holdfast.config.sections import EnvSection
-from holdfast.custom_code import SafeStream
 from holdfast.envs import closing
 from holdfast.envs.failures import describe_error, last_lines
 from holdfast.envs.world import Buffers, ReplayError, ReplayPoint, World
 from holdfast.errors import HoldfastError, NonFiniteError, SettingsError
 from holdfast.spec import WorldSpec
+from holdfast.streams import SafeStream
 
 # A command is one byte; a replay point follows REPLAY. The answer is one byte; a report follows FAILED and CLOSE_FAILED.
 # With os.read and os.write, an empty step of two workers takes 100 us; with Connection.send_bytes, 150 us.

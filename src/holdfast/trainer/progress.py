@@ -17,7 +17,7 @@ from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TaskProgressColumn
 from rich.text import Text
 
-from holdfast.custom_code import SafeStream
+from holdfast.streams import SafeStream
 
 REDRAW_S = 0.5  # a redraw takes about 5 ms
 LINE_S = 5.0  # minimum time between two lines
