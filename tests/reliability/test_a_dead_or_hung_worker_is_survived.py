@@ -144,9 +144,8 @@ def test_the_run_goes_on_and_learns_nothing_of_the_cut_episodes(
     noticed = when - signaller.sent_at[0]
     print(f"{number.name} noticed, and another worker started, after {noticed:.3f} s")
     assert noticed < LONG_TO_NOTICE
-    killed = r"was killed by SIGKILL \(out of memory, unless you killed it\)"
-    how = killed if number == signal.SIGKILL else "has not answered for 2 s"
-    assert re.match(rf"worker 1 with environments 2 to 3 \(pid {signaller.targets[0].pid}\) {how}\.\n", text)
+    how = "was killed by SIGKILL" if number == signal.SIGKILL else "has not answered for 2 s"
+    assert re.match(rf"worker 1 with environments 2 to 3 \(pid {signaller.targets[0].pid}\) {how}.*\.\n", text)
 
     row = STEP - 32 - 1  # of the second rollout, whose answer was lost
     lost = np.zeros((64, 4), bool)

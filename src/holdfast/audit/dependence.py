@@ -102,7 +102,7 @@ def map_of_changes(probe: Probe, form: str) -> DependencyMap:
 
     def movement(changed: Script) -> Tensor:
         outputs = probe.run(form, changed, actions).outputs
-        # By rejection, a slot may draw more numbers than before; then other slots get other ones.
+        # With rejection sampling, one slot may consume more random numbers and shift those of the others.
         return differences(usual, outputs, actions_too=repeatable and drawn.equal(torch.get_rng_state()))
 
     for b in range(B):

@@ -21,7 +21,7 @@ from holdfast.audit.findings import SAME, Finding, Verdict
 from holdfast.audit.script import ACT, SEQUENCE, STEP
 from holdfast.audit.subject import ACTIONS, NotOfferedError, UnusableError, raised_by_auditor
 
-Route = Callable[[Tensor], Tensor]  # what [T, B] would be right -> what the policy uses in its place
+Route = Callable[[Tensor], Tensor]  # correct flags or inputs [T, B] -> those a buggy policy uses
 
 
 class Cause(NamedTuple):

@@ -16,7 +16,7 @@ from holdfast.audit.findings import Finding, Verdict
 
 KEY = Path(__file__).with_suffix(".json")
 MIN_OVERLAP = 0.8  # below this, no known bug is named
-SAME_CAUSE = 0.5  # the same for bugs whose cause was found to be the same
+MIN_OVERLAP_SAME_CAUSE = 0.5  # lower, because the diagnosed cause agrees
 TIE = 0.05  # bugs this close to the best match are named too
 MAX_NAMED = 4  # more than this many matches are no help, so none is named
 
@@ -40,12 +40,12 @@ class KnownBug:
 
 
 def matching_bugs(findings: Sequence[Finding], calls: Iterable[str]) -> list[KnownBug]:
-    """Return the known bugs that fail like this policy, best match first. A variant is returned as what it varies."""
+    """Return the known bugs that fail like this policy, best match first. A variant is reported as its original (`same_as`)."""
     failed, cause = {f.check.name for f in findings if f.verdict == Verdict.FAIL}, cause_of(findings)
     not_run = {f.check.name for f in findings if f.verdict not in (Verdict.PASS, Verdict.FAIL)}
     ran, found = {f.check.name for f in findings} - not_run, failure_pattern(findings)
     scored = [
-        (likeness(found, bug, ran, {*calls}), bug)
+        (similarity(found, bug, ran, {*calls}), bug)
         for bug in known_bugs()
         if bug.check in failed and bug.needs in ran | {""} and bug.cause == cause
     ]
@@ -53,12 +53,12 @@ def matching_bugs(findings: Sequence[Finding], calls: Iterable[str]) -> list[Kno
     close = sorted((entry for entry in scored if entry[0] >= best - TIE), key=lambda entry: -entry[0])
     by_name = {bug.name: bug for bug in known_bugs()}
     named = [*dict.fromkeys(bug.same_as or bug.name for _, bug in close)]
-    alike = best >= (SAME_CAUSE if cause else MIN_OVERLAP) and len(named) <= MAX_NAMED
+    alike = best >= (MIN_OVERLAP_SAME_CAUSE if cause else MIN_OVERLAP) and len(named) <= MAX_NAMED
     return [by_name[name] for name in named] if alike else []
 
 
-def likeness(found: Pattern, bug: KnownBug, ran: set[str], calls: set[str]) -> float:
-    """Return 1 if a policy fails like this bug, 0 if it fails nothing of the same.
+def similarity(found: Pattern, bug: KnownBug, ran: set[str], calls: set[str]) -> float:
+    """Return 1 if a policy fails like this bug, 0 if they share no failure.
 
     Patterns are compared where both policies were measured. What was measured in only one of them counts against it.
     """

@@ -140,7 +140,7 @@ def printable(text: str, length: int = 60) -> str:
 
 
 def _is_number(text: str) -> bool:
-    """Whether Python reads this as a number: 64, 1e6, 1_000_000; in other digits than ASCII, it is not one for us."""
+    """Whether Python reads this as a number: 64, 1e6, 1_000_000. Non-ASCII digits are rejected."""
     try:
         float(text)
     except ValueError:

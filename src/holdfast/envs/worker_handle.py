@@ -27,7 +27,7 @@ from holdfast.spec import WorldSpec
 CLOSING_SECONDS = 2.0  # time for workers to exit on their own before they are killed
 FAILING_SECONDS = 0.5  # the same limit after a failure; shorter, because other workers may be in a long step
 
-LITTLE_MEMORY = 2**28  # bytes; a machine with less is busy with moving memory to disk and back
+LITTLE_MEMORY = 2**28  # bytes; with less, a machine is probably swapping
 OUT_OF_MEMORY = "\nUse fewer workers (trainer.num_workers) or environments (env.num_envs)."
 
 spawn = multiprocessing.get_context("spawn")
@@ -111,7 +111,7 @@ class Worker:
         if code is None:
             return self._silent("closed its pipe", "")
         if code == -signal.SIGKILL:
-            return self._silent("was killed by SIGKILL (out of memory, unless you killed it)", OUT_OF_MEMORY)
+            return self._silent("was killed by SIGKILL (probably out of memory, unless you killed it)", OUT_OF_MEMORY)
         return self._silent(
             f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}", ""
         )

@@ -13,7 +13,7 @@ from holdfast.config.sections import PolicySection
 from holdfast.errors import SettingsError
 from holdfast.policies.components.graph import read_entries
 from holdfast.policies.policy import Policy
-from holdfast.policies.registry import make_policy, read_graph, sketch_policy
+from holdfast.policies.registry import build_on_meta, make_policy, read_graph
 from holdfast.policies.settings import ComponentPolicySettings
 from holdfast.policies.vocabulary import Vocabulary
 from holdfast.recurrence import State
@@ -57,9 +57,9 @@ class MettaAgent(nn.Module):
         graph = facts["graph"]
         if graph is not None:
             read_entries(graph, "checkpoint")
-        if sketch := sketch_policy(settings, spec, graph):
+        if on_meta := build_on_meta(settings, spec, graph):
             match_weights(
-                sketch, facts, weights
+                on_meta, facts, weights
             )  # settings with larger sizes than these weights cost no memory or time
         agent = cls(settings, spec, graph)
         agent.take(facts, weights)

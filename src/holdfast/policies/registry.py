@@ -24,7 +24,7 @@ from holdfast.policies.settings import GRAPHS, GRID_AGENTS, ComponentPolicySetti
 from holdfast.spec import WorldSpec
 
 LARGEST_FILE = 100_000
-TRAINED = 4  # a trained weight needs memory for its value, its gradient and two moments of Adam
+COPIES_PER_WEIGHT = 4  # a trained weight needs memory for its value, its gradient and two moments of Adam
 
 
 def make_policy(settings: PolicySection, spec: WorldSpec, graph: Any = None) -> Policy:
@@ -40,8 +40,11 @@ def make_policy(settings: PolicySection, spec: WorldSpec, graph: Any = None) -> 
     return policy
 
 
-def sketch_policy(settings: PolicySection, spec: WorldSpec, graph: Any = None) -> Policy | None:
-    """Build the policy without memory for its weights, to know their sizes; None if its code is the user's or fails so."""
+def build_on_meta(settings: PolicySection, spec: WorldSpec, graph: Any = None) -> Policy | None:
+    """Build the policy on the meta device, to get parameter sizes without allocating them.
+
+    Return None for custom policies and if that fails.
+    """
     if not isinstance(settings, OwnPolicySettings):
         with suppress(Exception), torch.device("meta"):  # the real policy, built next, reports errors
             return _build(settings, spec, graph)
@@ -50,8 +53,8 @@ def sketch_policy(settings: PolicySection, spec: WorldSpec, graph: Any = None) -
 
 def check_policy_size(settings: PolicySection, spec: WorldSpec) -> None:
     """Raise SettingsError if the policy does not fit into memory; drawing its initial weights could take hours."""
-    sketch = sketch_policy(settings, spec)
-    needed = TRAINED * sum(x.nbytes for x in sketch.parameters()) if sketch else 0
+    on_meta = build_on_meta(settings, spec)
+    needed = COPIES_PER_WEIGHT * sum(x.nbytes for x in on_meta.parameters()) if on_meta else 0
     if needed > (free := psutil.virtual_memory().available):
         raise SettingsError(
             f"{settings.agent_word}: its weights, gradients and Adam's moments need {needed / 2**30:,.0f} GB of memory, "

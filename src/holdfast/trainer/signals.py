@@ -37,7 +37,7 @@ class StopSignals:
         before: dict[int, Any] = {}
         try:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # ignored: by nohup
+                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup sets SIG_IGN: keep it
                     before[number] = signal.signal(number, self._handle)
             yield
         finally:

@@ -40,7 +40,7 @@ def zero_where_first(state: State, first: Tensor, slot_axis: int) -> State:
 def last_steps(first: Tensor) -> Tensor:
     """Turn flags of first steps [T, B] into flags of last steps, for libraries that mark the end of an episode.
 
-    What ended before the sequence is not marked in it. Such libraries reset the state before they store it, so a
+    An episode that ended before the sequence leaves no flag in it. Such libraries reset the state before they store it, so a
     `sequence` that uses this function has to start from `zero_where_first(state, first[0], slot_axis)`.
     """
     return torch.cat([first[1:], torch.zeros_like(first[:1])])

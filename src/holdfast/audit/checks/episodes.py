@@ -188,7 +188,7 @@ def reset_only_ended_slots(ctx: Context, tally: Tally) -> None:
 
 
 def _outputs_by_end(ctx: Context, tally: Tally, *scripts: Script) -> Iterator[tuple[str, list[Outputs]]]:
-    """Run scripts in each call that is told how episodes ended, act and score. Yield the call and the outputs."""
+    """Run scripts in each call that takes terminated and truncated (act, score). Yield the call and the outputs."""
     actions = ctx.run(STEP, scripts[0]).actions
     for call in (ACT, SCORE):
         try:
@@ -198,7 +198,7 @@ def _outputs_by_end(ctx: Context, tally: Tally, *scripts: Script) -> Iterator[tu
             continue
         yield call, outputs
     if not tally.measured:
-        raise NotOfferedError("no act() or score() provided: no call is told how episodes ended")
+        raise NotOfferedError("no act() or score() provided; only these take terminated and truncated")
 
 
 def _reset_after(ctx: Context, tally: Tally, kind: str) -> None:
