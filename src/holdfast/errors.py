@@ -37,6 +37,28 @@ def one_line(error: BaseException, limit: int = 200) -> str:
     return " ".join(str(error).split())[:limit]
 
 
+def name_some(names: Iterable[str], most: int = 3) -> str:
+    """Return the first few of these names, and the number of others: 'a, b, c and 2 more'."""
+    names = [*dict.fromkeys(names)]
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def lack_of_memory(needed: int, free: int) -> str:
+    """Return '124 GB of memory, but only 8 GB are free' if `needed` bytes are more than `free`; '' if they fit."""
+    unit, name = (2**30, "GB") if needed >= 2**30 else (2**20, "MB")
+    return (
+        f"{needed / unit:,.0f} {name} of memory, but only {free / unit:,.0f} {name} are free" if needed > free else ""
+    )
+
+
+def split_code_name(text: str) -> tuple[str, str]:
+    """Split FILE.py:NAME into its parts. FILE.py alone has the name ''; other text without a colon has the file ''."""
+    if text.endswith(".py"):
+        return text, ""
+    file, _, name = text.rpartition(":")
+    return file, name
+
+
 def place_of(error: BaseException) -> str:
     """Return ' at mine.py:31' for the innermost line of user code in the traceback; '' if there is none."""
     return place_in(traceback.walk_tb(error.__traceback__))

@@ -18,7 +18,7 @@ from types import TracebackType
 
 import psutil
 
-from holdfast.errors import CheckpointError
+from holdfast.errors import CheckpointError, lack_of_memory
 
 READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # without O_NONBLOCK, opening a pipe waits for a writer
 CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # O_EXCL also refuses a link
@@ -97,10 +97,8 @@ class Folder:
                     raise CheckpointError(f"{path}: damaged; it has {found:,} bytes instead of {size:,}")
                 if max_bytes is not None and found > max_bytes:
                     raise CheckpointError(f"{path}: too large: {found:,} bytes, but the limit is {max_bytes:,}")
-                free = psutil.virtual_memory().available
-                if found > free:
-                    needs = f"needs {found / 2**20:,.0f} MB of memory"
-                    raise CheckpointError(f"{path}: {needs}, but only {free / 2**20:,.0f} MB are free")
+                if lack := lack_of_memory(found, psutil.virtual_memory().available):
+                    raise CheckpointError(f"{path}: needs {lack}")
                 return file.readall()
         except FileNotFoundError:
             raise CheckpointError(f"{path}: missing") from None

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, split_code_name
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
     for wanted in config.getoption("--holdfast-audit") or []:
         target, *words = shlex.split(wanted) or [""]
-        file, name = (target, "") if target.endswith(".py") else target.rpartition(":")[::2]
+        file, name = split_code_name(target)
         if not file.endswith(".py"):
             raise pytest.UsageError(f"--holdfast-audit {wanted}: give FILE.py or FILE.py:NAME, then settings.")
         path = config.invocation_params.dir / Path(file).expanduser()

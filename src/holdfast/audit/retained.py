@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from types import FunctionType, MethodType, ModuleType
@@ -30,12 +30,6 @@ def retained_sizes(subject: Subject) -> Counter[str]:
     for name, thing in _retained(subject):
         sizes[name] += _size(thing)
     return sizes
-
-
-def name_some(names: Iterable[str], most: int = 3) -> str:
-    """Return the first few of these names."""
-    names = [*dict.fromkeys(names)]
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def weights_without_memory(probe: Probe, module: nn.Module) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ from holdfast.audit.subject import Subject, UnusableError, source_location
 from holdfast.config import load_settings
 from holdfast.config.nearest import did_you_mean
 from holdfast.config.settings import Settings
-from holdfast.errors import HoldfastError, SettingsError, first_line, place_of
+from holdfast.errors import HoldfastError, SettingsError, first_line, name_some, place_of, split_code_name
 from holdfast.policies import MettaAgent, Policy
 from holdfast.policies.registry import check_policy_size, load_file
 
@@ -29,7 +29,7 @@ def find_subject(target: str, words: Sequence[str], seed: int) -> Subject | None
     """Return the subject for TARGET and its settings; None if TARGET may be the name of a run."""
     if "=" in target.partition(":")[0]:
         return _from_words([target, *words], seed)
-    file, _, name = (target, "", "") if target.endswith(".py") else target.rpartition(":")
+    file, name = split_code_name(target)
     if not file.endswith(".py"):
         return None
     if os.path.isdir(os.path.expanduser(file)):  # os.path, because pathlib raises if a name is too long
@@ -135,11 +135,9 @@ def _refuse_module(found: Any, it_is: str) -> None:
 
 
 def _what_to_give(module: ModuleType) -> str:
-    usable = _usable(module)
-    more = f" and {len(usable) - NUM_NAMED} more" if len(usable) > NUM_NAMED else ""
     return (
         "Give a Policy, a Subject, or a function without arguments that returns a Subject.\n"
-        f"In this file: {', '.join(usable[:NUM_NAMED]) or 'none'}{more}. docs/audit.md lists adapters for other libraries."
+        f"In this file: {name_some(_usable(module), NUM_NAMED) or 'none'}. docs/audit.md lists adapters for other libraries."
     )
 
 

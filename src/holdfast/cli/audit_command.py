@@ -16,7 +16,7 @@ from holdfast.cli.failures import BAD_SETTINGS, Output, error_for
 from holdfast.cli.supervise import leave
 from holdfast.config import load_run_world
 from holdfast.config.sections import agent_names
-from holdfast.errors import SettingsError, place_in
+from holdfast.errors import SettingsError, place_in, split_code_name
 from holdfast.runs import find_run
 from holdfast.runs.folder import CONFIG
 
@@ -149,7 +149,7 @@ def _subject_of_run(target: str, words: Sequence[str], runs_dir: Path, py_agent:
 
 def _refuse_other_path(target: str) -> None:
     """Raise SettingsError if the target is an existing path that is not a run, and suggest what was meant."""
-    before_colon = target.rpartition(":")[0]
+    before_colon, _ = split_code_name(target)
     if os.path.isdir(before_colon):  # os.path, because Path raises an error for names that are too long
         raise SettingsError(f"{before_colon}: is a folder, not a Python file. Name a file in it.")
     file = next((path for path in (target, before_colon) if os.path.isfile(path)), "")

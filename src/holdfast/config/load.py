@@ -19,7 +19,7 @@ from holdfast.config.sections import EnvSection, PolicySection, find_policy, fin
 from holdfast.config.settings import Settings
 from holdfast.config.values import parse_yaml, printable, read_data, read_word
 from holdfast.config.words import SHORT, Given, Problem, flatten, given_twice, split_words
-from holdfast.errors import SettingsError
+from holdfast.errors import SettingsError, name_some
 
 AGENT_KEYS = ("policy.agent", "policy.py_agent")
 
@@ -236,7 +236,6 @@ def _first(problems: list[Problem]) -> SettingsError:
     first, *more = sorted(problems, key=lambda problem: problem.order)
     message = first.message
     if more:
-        names = list(dict.fromkeys(printable(problem.key, 40) for problem in more))
-        shown = ", ".join(names[:3]) + (" and more" if len(names) > 3 else "")
+        shown = name_some(printable(problem.key, 40) for problem in more)
         message += f"\n{len(more)} more {'error' if len(more) == 1 else 'errors'}: {shown}."
     return SettingsError(message)

@@ -15,7 +15,7 @@ import torch
 from holdfast.config.registry import AGENTS
 from holdfast.config.sections import PolicySection
 from holdfast.config.values import parse_yaml
-from holdfast.errors import SettingsError, first_line, place_of
+from holdfast.errors import SettingsError, first_line, lack_of_memory, place_of, split_code_name
 from holdfast.files import read_named
 from holdfast.policies.components.component_policy import ComponentPolicy
 from holdfast.policies.initialization import initialize_like_seeds
@@ -55,10 +55,10 @@ def check_policy_size(settings: PolicySection, spec: WorldSpec) -> None:
     """Raise SettingsError if the policy does not fit into memory; drawing its initial weights could take hours."""
     on_meta = build_on_meta(settings, spec)
     needed = COPIES_PER_WEIGHT * sum(x.nbytes for x in on_meta.parameters()) if on_meta else 0
-    if needed > (free := psutil.virtual_memory().available):
+    if lack := lack_of_memory(needed, psutil.virtual_memory().available):
         raise SettingsError(
-            f"{settings.agent_word}: its weights, gradients and Adam's moments need {needed / 2**30:,.0f} GB of memory, "
-            f"but {free / 2**30:,.0f} GB are free.\nUse a smaller agent, policy.hidden or policy.layers."
+            f"{settings.agent_word}: its weights, gradients and Adam's moments need {lack}.\n"
+            "Use a smaller agent, policy.hidden or policy.layers."
         )
 
 
@@ -86,7 +86,7 @@ def read_graph(agent: str) -> Any:
 
 def load_class(py_agent: str) -> type[Policy]:
     """Execute the file and return the policy class for `py_agent`, written FILE.py:CLASS."""
-    file, _, name = py_agent.rpartition(":")
+    file, name = split_code_name(py_agent)
     module = load_file(file, f"py_agent={py_agent}")
     found = getattr(module, name, None)
     if not isinstance(found, type) or not issubclass(found, Policy):

@@ -12,7 +12,7 @@ import torch
 
 from holdfast.config.batches import BatchPlan
 from holdfast.config.settings import Settings
-from holdfast.errors import SettingsError, first_line
+from holdfast.errors import SettingsError, first_line, lack_of_memory
 from holdfast.policies import Policy
 from holdfast.ppo import experience_bytes
 from holdfast.spec import keys
@@ -59,10 +59,10 @@ def check_memory(settings: Settings, policy: Policy, plan: BatchPlan, num_slots:
     needed = experience_bytes(experience_spec(policy), num_slots, plan.horizon, plan.segments_per_slot, shapes)
     device = torch.device(settings.device)
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
-    if needed > free:
+    if lack := lack_of_memory(needed, free):
         raise SettingsError(
-            f"the experience buffer ({num_slots:,} slots x {steps:,} steps) needs {needed / 2**30:,.0f} GB of memory, but "
-            f"{free / 2**30:,.0f} GB are free.\nUse a smaller env.num_envs, trainer.horizon or trainer.batch_size."
+            f"the experience buffer ({num_slots:,} slots x {steps:,} steps) needs {lack}.\n"
+            "Use a smaller env.num_envs, trainer.horizon or trainer.batch_size."
         )
 
 

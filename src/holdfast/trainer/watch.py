@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.config.settings import Settings
+from holdfast.errors import name_some
 from holdfast.trainer.learner import Parity
 
 PARITY_BREACH = 1e-3  # four orders of magnitude above rounding errors, so only a bug reaches it
@@ -42,9 +43,8 @@ class Watch:
                 f"|log-ratio| {parity.max_log_ratio:.2g}; healthy: below 1e-5). {explain_parity(parity, self.settings)}"
             )
         if self._once("no gradient") and without_gradient:  # checked after the first update of a process
-            names, more = ", ".join(without_gradient[:MAX_NAMES]), len(without_gradient) - MAX_NAMES
             texts.append(
-                f"NO GRADIENT in learning for {names}{f' and {more} more' if more > 0 else ''}. Check that forward uses "
+                f"NO GRADIENT in learning for {name_some(without_gradient, MAX_NAMES)}. Check that forward uses "
                 "these parameters and does not detach their output; if they are frozen on purpose, use requires_grad_(False)."
             )
         return texts + self._look_at(metrics)

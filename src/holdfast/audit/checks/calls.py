@@ -10,10 +10,11 @@ import torch
 from holdfast.audit.compare import differences
 from holdfast.audit.context import Context
 from holdfast.audit.findings import Register, Tally
-from holdfast.audit.retained import name_some, retained_tensors
+from holdfast.audit.retained import retained_tensors
 from holdfast.audit.script import ACT, AWKWARD_RESETS, SCORE, SEQUENCE, STATE, STEP, Script, Trace
 from holdfast.audit.sensitivity import modes_restored
 from holdfast.audit.subject import NotOfferedError, Outputs, copy_state
+from holdfast.errors import name_some
 
 CHECKS = Register()
 

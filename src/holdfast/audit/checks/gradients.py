@@ -13,10 +13,10 @@ from holdfast.audit.context import Context
 from holdfast.audit.dependence import differentiate, random_projection
 from holdfast.audit.findings import SAME, Register, Tally
 from holdfast.audit.probe import Probe
-from holdfast.audit.retained import name_some
 from holdfast.audit.script import AWKWARD_RESETS, CHAOTIC, LONG, MANY, SEQUENCE, STATE, STEP, Script
 from holdfast.audit.sensitivity import perturb, redraw_weights, values_restored
 from holdfast.audit.subject import ACROSS_EPISODES, NotOfferedError, Outputs
+from holdfast.errors import name_some
 
 CHECKS = Register()
 REACH = (0, 1, 2, 3, 4, 5, 9, 17, 33, 69)  # steps to check: also just after usual chunks (8, 16, 32)

@@ -13,9 +13,10 @@ import torch
 from holdfast.audit.compare import differences, stack_steps, state_differences
 from holdfast.audit.context import Context
 from holdfast.audit.findings import Register, Tally
-from holdfast.audit.retained import name_some, retained_sizes, retained_tensors
+from holdfast.audit.retained import retained_sizes, retained_tensors
 from holdfast.audit.script import ACT, STATE, STEP, VALUE, VALUE_FROM_MEMORY, Script
 from holdfast.audit.subject import NotOfferedError, Outputs, copy_state
+from holdfast.errors import name_some
 
 CHECKS = Register()
 

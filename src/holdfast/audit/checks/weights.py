@@ -11,10 +11,11 @@ from holdfast.audit.compare import differences
 from holdfast.audit.context import Context
 from holdfast.audit.findings import SAME, Register, Tally
 from holdfast.audit.probe import Probe
-from holdfast.audit.retained import copy_tensors, name_some, weights_without_memory
+from holdfast.audit.retained import copy_tensors, weights_without_memory
 from holdfast.audit.script import ACT, AWKWARD_RESETS, STEP, Script, Trace
 from holdfast.audit.sensitivity import perturb, values_restored
 from holdfast.audit.subject import UnusableError
+from holdfast.errors import name_some
 
 CHECKS = Register()
 
