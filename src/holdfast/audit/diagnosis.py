@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from holdfast.audit.adapters.common import last_steps
 from holdfast.audit.checks import calls, episodes, memory_use, sequences, slots
 from holdfast.audit.compare import differences
 from holdfast.audit.context import Context
@@ -34,10 +35,6 @@ def _later(x: Tensor) -> Tensor:
     return torch.cat([torch.zeros_like(x[:1]), x[:-1]])
 
 
-def _earlier(x: Tensor) -> Tensor:
-    return torch.cat([x[1:], torch.zeros_like(x[:1])])
-
-
 HALF_PRECISION = 0.02  # outputs differ by less if they are computed in bfloat16, whose rounding errors are up to 0.004
 OFF_BY_ONE = "Look for a roll, an offset by one, or a sort of the batch."
 RESHAPE = "Bring [B, T] to [T, B] with transpose, not with reshape or view."
@@ -52,12 +49,12 @@ FLAG_ROUTES: list[tuple[str, str, Route]] = [
     ("a flag of any slot resets all slots", f"{BY_SLOT}, not by first.any().", lambda x: x.any(1, True).expand_as(x)),
     ("flags [T, B] are read as [B, T]", RESHAPE, lambda x: x.reshape(x.shape[::-1]).T),
     ("flags take effect one step late", "Reset before the step that gets the first observation, not after it.", _later),
-    ("flags take effect one step early", "Use first[t] with observation t.", _earlier),
+    ("flags take effect one step early", "Use first[t] with observation t.", last_steps),
     ("flags are used as indices: slot 1 is reset, whichever flag is set", "Convert flags to booleans: state[:, first != 0].",
      lambda x: torch.zeros_like(x).scatter_(1, x.long(), torch.ones_like(x))),
-    ("only flags of the first step of a call count", "Reset inside sequences too, at each first[t].", lambda x: x ^ _later(_earlier(x))),
-    ("flags of the first step of a call are ignored", "Apply first[0] to the start state.", lambda x: _later(_earlier(x))),
-    ("flags of the last step of a call are ignored", "Look for loops over range(T - 1).", lambda x: _earlier(_later(x))),
+    ("only flags of the first step of a call count", "Reset inside sequences too, at each first[t].", lambda x: x ^ _later(last_steps(x))),
+    ("flags of the first step of a call are ignored", "Apply first[0] to the start state.", lambda x: _later(last_steps(x))),
+    ("flags of the last step of a call are ignored", "Look for loops over range(T - 1).", lambda x: last_steps(_later(x))),
     ("flags have no effect", "Reset the state of each slot where its flag is set.", torch.zeros_like),
 ]
 INPUT_ROUTES: list[tuple[str, str, Route]] = [
@@ -66,7 +63,7 @@ INPUT_ROUTES: list[tuple[str, str, Route]] = [
     ("observations [T, B] are read as [B, T]", RESHAPE, lambda x: x.reshape(x.shape[::-1]).T),
     ("the observation of a slot enters the next slot", OFF_BY_ONE, lambda x: x.roll(1, 1)),
     ("the observation of a slot enters the slot before it", OFF_BY_ONE, lambda x: x.roll(-1, 1)),
-    ("an observation enters the step before it", "Look for observations shifted by a step.", lambda x: x | _earlier(x)),
+    ("an observation enters the step before it", "Look for observations shifted by a step.", lambda x: x | last_steps(x)),
 ]
 ONLY_LOG_PROBS = Cause(
     "only log-probs differ in learning; memory and heads agree",

@@ -146,6 +146,11 @@ class PolicySection(Section):
         return f"{self.key}={getattr(self, self.key)}"
 
     @property
+    def is_graph_file(self) -> bool:
+        """Whether the agent is a graph of components in a file of the user."""
+        return self.agent_word.endswith(".yaml")
+
+    @property
     def agent_name(self) -> str:
         """Short name of the agent, for folder names and titles."""
         return self.agent_word.partition("=")[2].rpartition("/")[2].removesuffix(".yaml").replace(".py:", "-")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.envs import ReplayPoint
-from holdfast.spec import BoxActions, DiscreteActions, WorldSpec
+from holdfast.spec import BoxActions, WorldSpec
 
 MOST_BYTES = 2**28  # maximum size of a log; an endless episode would otherwise fill the RAM
 
@@ -77,5 +77,4 @@ def _smallest_dtype(spec: WorldSpec) -> np.dtype:
     """Return the smallest dtype that holds every action, to keep the log small."""
     if isinstance(spec.actions, BoxActions):
         return np.dtype(spec.actions.dtype)
-    sizes = (len(spec.actions.names),) if isinstance(spec.actions, DiscreteActions) else spec.actions.sizes
-    return np.min_scalar_type(max(*sizes, 1) - 1)
+    return np.min_scalar_type(max(*spec.actions.sizes, 1) - 1)

@@ -83,9 +83,14 @@ class DiscreteActions:
     shape = ()
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of options of the one choice, as in MultiDiscreteActions."""
+        return (len(self.names),)
+
+    @property
     def mask_sizes(self) -> tuple[int, ...]:
         """Number of entries in the action mask (bool, true: legal) for each choice; () if actions are not masked."""
-        return (len(self.names),) if self.masked else ()
+        return self.sizes if self.masked else ()
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 def audit_first(settings: Settings, graph: Any) -> None:
     """Audit the policy unless settings.audit skips it; if a check fails, raise SettingsError, or warn if audit=warn."""
     agent = settings.policy.agent_word
-    ours = not isinstance(settings.policy, OwnPolicySettings) and not agent.endswith(".yaml")
+    ours = not isinstance(settings.policy, OwnPolicySettings) and not settings.policy.is_graph_file
     if settings.audit == "off" or (settings.audit == "auto" and ours):
         return
     try:
