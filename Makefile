@@ -6,7 +6,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test check fix format lint types fast-tests bench bench-peers walk audit-peers audit-agents audit-matrix audit-unusual learn learn-agents bugs soak kills chaos clean
+.PHONY: help install train test check fix format lint types fast-tests bench bench-peers walk audit-peers audit-agents audit-matrix audit-unusual learn learn-agents bugs soak kills chaos ranks clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,6 +97,9 @@ kills: $(VENV)/.installed  ## SIGKILL at 104 points of 13 different runs, resume
 
 chaos: $(VENV)/.installed  ## ten minutes of everything that can happen to a run (ARGS="--minutes 3")
 	$(BIN)/python proofs/chaos.py $(ARGS)
+
+ranks: $(VENV)/.installed  ## 1, 2 and 4 ranks, resumes on other numbers, 20 killed ranks: is each the same run? (long)
+	$(BIN)/python proofs/ranks.py $(ARGS)
 
 clean:  ## remove environments and caches, never runs
 	rm -rf $(VENV) .venv-* .pytest_cache .ruff_cache .hypothesis build dist
