@@ -100,20 +100,19 @@ class Host:
         return ranks[ended[0][0]] if ended else None
 
     def allocate(self, num_bytes: int) -> Tensor:
-        """Return a tensor of bytes that all ranks share."""
-        # An anonymous file, opened by the others through /proc, leaves nothing behind when all have ended.
-        made = os.memfd_create("holdfast") if self.rank == 0 else -1
-        path = self._ranks.broadcast(f"/proc/{os.getpid()}/fd/{made}".encode()).decode()
+        """Return a tensor of bytes that all ranks share: an anonymous file that rank 0 sends to the others."""
         try:
             if self.rank == 0:
-                os.ftruncate(made, num_bytes)
-            self.meet()
-            file = made if self.rank == 0 else os.open(path, os.O_RDWR)
+                file = os.memfd_create("holdfast")
+                os.ftruncate(file, num_bytes)
+                for link in self._peers.values():
+                    socket.send_fds(link, [b"m"], [file])
+            else:
+                _, (file,), *_ = socket.recv_fds(self._peers[0], 1, 1)
             memory = mmap.mmap(file, num_bytes)
-            self.meet()
             os.close(file)
-        except OSError as error:
-            raise RankLostError(f"rank {self.rank} cannot share memory with rank 0: {error.strerror}") from error
+        except (OSError, ValueError) as error:
+            raise RankLostError(f"rank {self.rank} cannot share memory with rank 0 ({error})") from error
         self._maps.append(memory)
         return torch.frombuffer(memory, dtype=torch.uint8)
 
