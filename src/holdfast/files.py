@@ -1,7 +1,7 @@
 """Folders and files that may come from somebody else: opened by handle, never through a link, and only regular files.
 
 Everything that Holdfast reads or writes in a run folder goes through `Folder`. A link there could point to any of the
-user's files, and opening a pipe could block forever.
+user's files, so could a hard link, which is read but never written, and opening a pipe could block forever.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
+from uuid import uuid4
 
 import psutil
 
@@ -105,6 +106,23 @@ class Folder:
         except OSError as error:
             raise CheckpointError(f"{path}: cannot be read ({reason_of(error)})") from error
 
+    def lines(self, name: str, max_bytes: int) -> Iterator[bytes]:
+        """Yield the complete lines of a file without their line ends, and never read more than the caller asks for.
+
+        A line longer than `max_bytes` is yielded cut, and is the last one.
+        """
+        path = self.path / name
+        try:
+            with self._open(name, READ) as raw, io.BufferedReader(raw) as file:
+                while (line := file.readline(max_bytes + 1)).endswith(b"\n"):
+                    yield line[:-1]
+                if len(line) > max_bytes:
+                    yield line
+        except FileNotFoundError:
+            raise CheckpointError(f"{path}: missing") from None
+        except OSError as error:
+            raise CheckpointError(f"{path}: cannot be read ({reason_of(error)})") from error
+
     def append(self, name: str) -> io.FileIO:
         """Open a file for reading and for writing at its end; create it if it does not exist."""
         return self._open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -136,9 +154,26 @@ class Folder:
         """Remove a file, a link or a folder with everything in it, if it exists."""
         with suppress(FileNotFoundError):
             if self.is_folder(name):
-                shutil.rmtree(name, dir_fd=self._handle)
+                with self.subfolder(name) as folder:
+                    folder._clear()
+                os.rmdir(name, dir_fd=self._handle)
             else:
                 os.unlink(name, dir_fd=self._handle)
+
+    def _clear(self) -> None:
+        """Remove all entries. Folders in folders are moved up first: shutil.rmtree fails at about 1000 levels."""
+        while names := self.names():
+            for name in names:
+                if not self.is_folder(name):
+                    os.unlink(name, dir_fd=self._handle)
+                    continue
+                with self.subfolder(name) as inner:
+                    for entry in inner.names():
+                        if inner.is_folder(entry):
+                            inner.rename(entry, uuid4().hex, self)
+                        else:
+                            os.unlink(entry, dir_fd=inner._handle)
+                os.rmdir(name, dir_fd=self._handle)
 
     def names(self) -> list[str]:
         return os.listdir(self._handle)
@@ -189,7 +224,10 @@ class Folder:
             return None
 
     def _open(self, name: str, flags: int) -> io.FileIO:
-        """Open a regular file; raise CheckpointError for a link, a pipe, a device or a folder."""
+        """Open a regular file; raise CheckpointError for a link, a pipe, a device or a folder.
+
+        A file with a second name (a hard link) is not opened for writing: the other name may be outside the run.
+        """
         if flags & os.O_CREAT:
             restore_umask()
         try:
@@ -198,10 +236,14 @@ class Folder:
             if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):  # a link, a folder, a socket or device
                 raise CheckpointError(f"{self.path / name}: not a regular file") from None
             raise
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
+        found, reads_only = os.fstat(handle), flags & os.O_ACCMODE == os.O_RDONLY
+        if not stat.S_ISREG(found.st_mode):
             os.close(handle)
             raise CheckpointError(f"{self.path / name}: not a regular file")
-        return io.FileIO(handle, "r" if flags & os.O_ACCMODE == os.O_RDONLY else "r+")
+        if found.st_nlink > 1 and not reads_only:
+            os.close(handle)
+            raise CheckpointError(f"{self.path / name}: a hard link to another file; replace it by a copy")
+        return io.FileIO(handle, "r" if reads_only else "r+")
 
 
 def read_named(path: Path, max_bytes: int) -> bytes:

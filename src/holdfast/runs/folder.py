@@ -116,15 +116,14 @@ class RunFolder:
 
     def _cut_metrics(self, updates: int) -> None:
         """Keep the lines of updates 1 to `updates` and remove later ones; raise HoldfastError if a line to keep is missing."""
-        rows = read_metrics(self.path, updates)  # a crash may have damaged later lines
+        rows = read_metrics(self.path, updates)  # a crash may have damaged later lines, or an attacker added gigabytes
         if len(rows) < updates or any(row.get("update") != number for number, row in enumerate(rows, start=1)):
             raise HoldfastError(
                 f"{self.path / METRICS}: some lines of updates 1 to {updates} are missing, so the run cannot be resumed.\n"
                 "Restore the file, or delete the checkpoints that are newer than its last line."
             )
-        self._metrics.seek(0)
-        end = sum(len(line) + 1 for line in self._metrics.readall().split(b"\n")[:updates])
-        self._metrics.truncate(end)
+        kept = itertools.islice(self.folder.lines(METRICS, MAX_LINE), updates)
+        self._metrics.truncate(sum(len(line) + 1 for line in kept))
         os.fsync(self._metrics.fileno())
 
     def _write_config(self, settings: Settings) -> None:
@@ -196,7 +195,7 @@ def run_id(path: Path) -> str:
 
 def size_of_metrics(path: Path) -> int:
     """Return the size of metrics.jsonl in bytes, 0 if it does not exist."""
-    with suppress(FileNotFoundError), Folder.open(path) as folder:
+    with suppress(FileNotFoundError, NotADirectoryError), Folder.open(path) as folder:
         return folder.size(METRICS)
     return 0
 
@@ -207,17 +206,17 @@ def read_metrics(path: str | Path, most: int | None = None) -> list[dict[str, An
     path: the run folder or the file.
     """
     file = Path(path) / METRICS if Path(path).is_dir() else Path(path)
-    with Folder.open(file.parent) as folder:
-        lines = folder.read(file.name).split(b"\n")[:-1][:most]
     rows = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            row = json.loads(line) if len(line) <= MAX_LINE else None
-        except (ValueError, RecursionError):
-            row = None
-        if not isinstance(row, dict):
-            raise HoldfastError(f"{file}: line {number} is damaged: no JSON object, or more than {MAX_LINE:,} bytes")
-        rows.append(row)
+    with Folder.open(file.parent) as folder:
+        for number, line in enumerate(itertools.islice(folder.lines(file.name, MAX_LINE), most), start=1):
+            try:
+                row = json.loads(line) if len(line) <= MAX_LINE else None
+            except (ValueError, RecursionError):
+                row = None
+            if not isinstance(row, dict):
+                reason = f"no JSON object, or more than {MAX_LINE:,} bytes"
+                raise HoldfastError(f"{file}: line {number} is damaged: {reason}")
+            rows.append(row)
     return rows
 
 
