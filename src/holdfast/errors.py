@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sysconfig
 import traceback
 from collections.abc import Iterable
@@ -9,6 +10,8 @@ from pathlib import Path
 from types import FrameType
 
 OURS = Path(__file__).parent
+MAX_LINES, MAX_LINE = 12, 300  # of a message
+COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class HoldfastError(Exception):
@@ -25,6 +28,35 @@ class NonFiniteError(HoldfastError):
 
 class CheckpointError(HoldfastError):
     """A run's file cannot be written, or is damaged; the message names the file and the reason."""
+
+
+def printable(text: str, length: int = 60) -> str:
+    """Return text for an error message: one line, control characters escaped, at most `length` characters."""
+    text = _escape(text[: length + 1])
+    return text if len(text) <= length else text[: length - 3] + "..."
+
+
+def for_terminal(message: str) -> str:
+    """Return a message as it may be printed: no character that controls a terminal, no endless line, not too many lines.
+
+    Messages contain names from files and from other libraries' errors, so this is applied where messages are printed.
+    """
+    lines = message[: MAX_LINES * 100_000].rstrip("\n").split("\n")
+    if len(lines) > MAX_LINES:
+        lines[-2:-2] = [f"... {len(lines) - MAX_LINES + 1} more lines ..."]
+        del lines[MAX_LINES - 3 : -3]
+    return "\n".join(_shorten(_escape(COLOR.sub("", line[:100_000]))) for line in lines)
+
+
+def _shorten(line: str) -> str:
+    return line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 100]} ... {line[-95:]}"
+
+
+def _escape(text: str) -> str:
+    """Escape what is not printable: control characters, direction marks, line separators and surrogates."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def first_line(error: BaseException) -> str:
@@ -57,6 +89,11 @@ def split_code_name(text: str) -> tuple[str, str]:
         return text, ""
     file, _, name = text.rpartition(":")
     return file, name
+
+
+def reason_of(error: OSError) -> str:
+    """Return the operating system's error message in lower case, such as "no space left on device"."""
+    return (error.strerror or str(error) or type(error).__name__).lower()
 
 
 def place_of(error: BaseException) -> str:

@@ -19,7 +19,7 @@ from uuid import uuid4
 
 import psutil
 
-from holdfast.errors import CheckpointError, lack_of_memory
+from holdfast.errors import CheckpointError, lack_of_memory, reason_of
 
 READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # without O_NONBLOCK, opening a pipe waits for a writer
 CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # O_EXCL also refuses a link
@@ -265,8 +265,3 @@ def write_error(path: Path, error: OSError, needed_bytes: int = 0) -> Checkpoint
         free = shutil.disk_usage(next(p for p in (path, *path.absolute().parents) if p.exists())).free
         sizes = f" (needs {needed_bytes / 2**20:.1f} MB; {free / 2**20:.1f} MB are free)"
     return CheckpointError(f"{path}: cannot be written: {reason_of(error)}{sizes}")
-
-
-def reason_of(error: OSError) -> str:
-    """Return the operating system's error message in lower case, such as "no space left on device"."""
-    return (error.strerror or str(error) or type(error).__name__).lower()

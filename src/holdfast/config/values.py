@@ -11,8 +11,10 @@ from typing import Any
 import yaml
 
 from holdfast.config.describe import Key
+from holdfast.errors import printable
 
 MAX_DEPTH = 20
+MAX_DIGITS = 100
 _NOTHING = ("none", "null", "~")
 _AS_SWITCH = {"true": "on", "yes": "on", "false": "off", "no": "off"}
 
@@ -22,7 +24,7 @@ _SafeDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class SafeSettingsLoader(_SafeLoader):
-    """Load YAML with two rules of YAML 1.2: 1e-3 is a number, a date is text. Duplicate keys are errors."""
+    """Load YAML with three rules of YAML 1.2: 1e-3 is a number, a date and 1:30 are text. Duplicate keys are errors."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         seen = set()
@@ -31,6 +33,13 @@ class SafeSettingsLoader(_SafeLoader):
                 raise yaml.MarkedYAMLError(problem=f"found duplicate key {key.value}", problem_mark=key.start_mark)
             seen.add(key.value if isinstance(key, yaml.ScalarNode) else None)
         return super().construct_mapping(node, deep)
+
+    def construct_whole_number(self, node: Any) -> Any:
+        if len(node.value) > MAX_DIGITS:  # Python cannot print a number with thousands of digits
+            raise yaml.MarkedYAMLError(
+                problem=f"a number of {len(node.value):,} characters", problem_mark=node.start_mark
+            )
+        return self.construct_yaml_int(node)
 
 
 class SafeSettingsDumper(_SafeDumper):
@@ -42,20 +51,25 @@ class SafeSettingsDumper(_SafeDumper):
 
 _FLOAT = re.compile(
     r"[-+]?[0-9][0-9_]*\.[0-9_]*([eE][-+]?[0-9]+)?|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+|\.[0-9][0-9_]*([eE][-+][0-9]+)?"
-    r"|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+\.[0-9_]*|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+    r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
 )
+_INT = re.compile(r"[-+]?(0b[01_]+|0[0-7_]*|[1-9][0-9_]*|0x[0-9a-fA-F_]+)")
 SafeSettingsLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":float"))]
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":float", ":int"))]
     for first, resolvers in _SafeLoader.yaml_implicit_resolvers.items()
 }
 for _class in (SafeSettingsLoader, SafeSettingsDumper):
     _class.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(f"^({_FLOAT.pattern})$"), list("-+0123456789."))
+SafeSettingsLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:int", re.compile(f"^({_INT.pattern})$"), list("-+0123456789")
+)
+SafeSettingsLoader.add_constructor("tag:yaml.org,2002:int", SafeSettingsLoader.construct_whole_number)
 
 
 def read_word(key: Key, text: str) -> Any:
     """Parse the text after `key=`. Lists and mappings are parsed as YAML; all other kinds of values stay text.
 
-    Plain YAML would read a run named 1e3 as a number, wandb=off as False, seed=010 as 8 and seed=1:30 as 90.
+    Plain YAML would read a run named 1e3 as a number, wandb=off as False and seed=010 as 8.
     """
     text = text.strip()
     if "${" in text:
@@ -95,7 +109,7 @@ def parse_yaml(text: str) -> Any:
     check_yaml(text)
     try:
         return yaml.load(text, Loader=SafeSettingsLoader)
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2024-13-45
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
         raise ValueError(explain_yaml(error)) from error
 
 
@@ -113,7 +127,7 @@ def check_yaml(text: str) -> bool:
             if depth > MAX_DEPTH:
                 raise ValueError(f"{where}: nested deeper than {MAX_DEPTH} levels")
             if isinstance(event, yaml.AliasEvent):
-                raise ValueError(f"{where}: aliases (*{event.anchor}) are not allowed in settings")
+                raise ValueError(f"{where}: aliases (*{printable(event.anchor)}) are not allowed in settings")
             tag = getattr(event, "tag", None)
             if tag not in (None, "!"):
                 raise ValueError(f"{where}: tags ({printable(tag)}) are not allowed in settings")
@@ -130,13 +144,6 @@ def explain_yaml(error: Exception) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         return f"Line {error.problem_mark.line + 1}: {printable(error.problem or 'not YAML', 120)}"
     return printable(str(error).splitlines()[0], 120) if str(error) else "not YAML"
-
-
-def printable(text: str, length: int = 60) -> str:
-    """Return text for an error message: one line, control characters escaped, at most `length` characters."""
-    if not text.isprintable():
-        text = text.encode("unicode_escape").decode("ascii")
-    return text if len(text) <= length else text[: length - 3] + "..."
 
 
 def _is_number(text: str) -> bool:

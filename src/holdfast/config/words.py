@@ -11,8 +11,8 @@ from holdfast.config.files import ready_names
 from holdfast.config.nearest import did_you_mean, nearest, unknown_agent, unknown_env
 from holdfast.config.registry import WORLDS
 from holdfast.config.sections import agent_names, find_policy, find_world
-from holdfast.config.values import parse_yaml, printable
-from holdfast.errors import SettingsError
+from holdfast.config.values import MAX_DEPTH, parse_yaml
+from holdfast.errors import SettingsError, printable
 
 SHORT = {"env": "env.name", "py_agent": "policy.py_agent", "agent": "policy.agent"}
 
@@ -86,16 +86,20 @@ def flatten(tree: Mapping[Any, Any], file: str, prefix: str = "") -> Iterator[Gi
 def given_twice(given: Sequence[Given]) -> list[Problem]:
     """Return a problem for each key given twice, or together with one of its subkeys (env.kwargs and env.kwargs.seed)."""
     problems = []
-    for i, second in enumerate(given):
-        for first in given[:i]:
-            same = first.key == second.key and first.value != second.value
-            inside = first.key.startswith(f"{second.key}.") or second.key.startswith(f"{first.key}.")
-            if same or inside:
-                problems.append(
-                    second.problem(
-                        f"{first.shown} and {second.source}: the same key is set twice. Remove one of the two."
-                    )
-                )
+    keys: dict[str, Given] = {}
+    groups: dict[str, Given] = {}  # by each prefix of a key, the first key that has it
+    for second in given:
+        parts = second.key.split(".")
+        prefixes = [".".join(parts[:n]) for n in range(1, min(len(parts), MAX_DEPTH))]
+        first = keys.get(second.key)
+        if first is None or first.value == second.value:
+            first = groups.get(second.key) or next((keys[prefix] for prefix in prefixes if prefix in keys), None)
+        if first is not None:
+            message = f"{first.shown} and {second.source}: the same key is set twice. Remove one of the two."
+            problems.append(second.problem(message))
+        keys.setdefault(second.key, second)
+        for prefix in prefixes:
+            groups.setdefault(prefix, second)
     return problems
 
 
