@@ -30,8 +30,7 @@ from holdfast.audit.subject import (
     raised_by_auditor,
 )
 from holdfast.config.nearest import did_you_mean
-from holdfast.config.values import printable
-from holdfast.errors import HoldfastError, SettingsError, first_line, place_of
+from holdfast.errors import HoldfastError, SettingsError, first_line, place_of, printable
 
 
 @dataclass(frozen=True)

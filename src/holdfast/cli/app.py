@@ -19,7 +19,7 @@ import holdfast
 from holdfast.cli.failures import FAILED, Output, error_for, reporting_failures
 from holdfast.cli.supervise import exit_despite_threads, supervised
 from holdfast.custom_code import exits_reported
-from holdfast.errors import HoldfastError, SettingsError
+from holdfast.errors import HoldfastError, SettingsError, printable, reason_of
 from holdfast.streams import SafeStream, open_closed_streams, safe_output
 
 UsageError: Any = typer.BadParameter.__base__  # typer does not export it
@@ -42,7 +42,7 @@ RunsDir = Annotated[Path, typer.Option(help="Folder that contains the run folder
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Entry point of `holdfast` and of tools/train.py. With `argv`, the caller decides when the process ends."""
+    """Run one command. With `argv`, the caller decides when the process ends."""
     open_closed_streams()
     if argv is None and sys.argv[1:2] == ["audit"] and hasattr(os, "fork"):
         named = {"--json": Output.JSON, "--github": Output.GITHUB}
@@ -58,10 +58,8 @@ def _run(argv: Sequence[str] | None) -> None:
         try:
             sys.exit(app(args=None if argv is None else list(argv), prog_name="holdfast", standalone_mode=False))
         except UsageError as error:
-            from holdfast.config.values import printable
-
             message = error.format_message()
-            if "\n" in message:  # the help, because no command was given
+            if message.startswith("Usage:"):  # the help, because no command was given
                 error.show()
             else:
                 typer.echo(f"{printable(message, 160)} See `holdfast --help`.", err=True)
@@ -329,8 +327,11 @@ def audit(
 
 def _check_output(option: str, path: Path | None) -> None:
     """Raise SettingsError unless `path` is a file path in an existing folder; called before the audit starts."""
-    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-        raise SettingsError(f"{option} {path}: needs a file path in an existing folder.")
+    try:
+        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+            raise SettingsError(f"{option} {printable(str(path), 150)}: needs a file path in an existing folder.")
+    except OSError as error:
+        raise SettingsError(f"{option} {printable(str(path), 150)}: {reason_of(error)}.") from error
 
 
 @app.command(context_settings={"ignore_unknown_options": True})

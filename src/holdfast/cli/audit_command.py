@@ -16,7 +16,7 @@ from holdfast.cli.failures import BAD_SETTINGS, Output, error_for
 from holdfast.cli.supervise import leave
 from holdfast.config import load_run_world
 from holdfast.config.sections import agent_names
-from holdfast.errors import SettingsError, place_in, split_code_name
+from holdfast.errors import SettingsError, for_terminal, place_in, split_code_name
 from holdfast.runs import find_run
 from holdfast.runs.folder import CONFIG
 
@@ -104,7 +104,7 @@ def time_limited(seconds: float, progress: Progress, clear: str, output: Output)
 
     def give_up() -> None:
         stack = [*traceback.walk_stack(sys._current_frames()[watched])]
-        message = f"timed out after {seconds:g} s in {progress.doing}{place_in(reversed(stack))}."
+        message = for_terminal(f"timed out after {seconds:g} s in {progress.doing}{place_in(reversed(stack))}.")
         print(f"{clear}{message} Raise --time-limit to wait longer.", file=sys.stderr)
         if report := error_for(output, message).encode():
             with suppress(OSError):  # a full disk or a closed pipe must not keep the process alive

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -13,7 +14,7 @@ import typer
 
 from holdfast.cli.github import annotation
 from holdfast.config.ranks import own_rank
-from holdfast.errors import HoldfastError, SettingsError
+from holdfast.errors import HoldfastError, SettingsError, for_terminal, place_of, reason_of
 
 BAD_SETTINGS, FAILED, INTERRUPTED = 2, 1, 130
 
@@ -28,6 +29,7 @@ class Output(StrEnum):
 
 def error_for(output: Output, message: str) -> str:
     """Return what is printed to stdout instead of a report if the audit cannot run; '' for text, which uses stderr."""
+    message = for_terminal(message)
     if output == Output.JSON:
         return json.dumps({"error": message}, indent=2) + "\n"
     return annotation(message, "holdfast audit") + "\n" if output == Output.GITHUB else ""
@@ -35,6 +37,9 @@ def error_for(output: Output, message: str) -> str:
 
 class StderrHandler(logging.StreamHandler):
     """Print log messages to the current sys.stderr, because progress bars replace sys.stderr while they are shown."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return for_terminal(super().format(record))
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr
@@ -44,9 +49,10 @@ class StderrHandler(logging.StreamHandler):
 
 @contextmanager
 def log_to_stderr() -> Iterator[None]:
-    """Print Holdfast's log messages to stderr only."""
+    """Print Holdfast's log messages to stderr only, and clean the warnings of other libraries."""
     logger, handler = logging.getLogger("holdfast"), StderrHandler()
-    before = logger.level, logger.propagate
+    before, format_warning = (logger.level, logger.propagate), warnings.formatwarning
+    warnings.formatwarning = lambda *args, **kwargs: for_terminal(format_warning(*args, **kwargs)) + "\n"
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     if (rank := own_rank()) > 0:  # rank 0 reports what concerns all ranks; others only errors and their own workers
@@ -57,6 +63,7 @@ def log_to_stderr() -> Iterator[None]:
     try:
         yield
     finally:
+        warnings.formatwarning = format_warning
         logger.removeHandler(handler)
         logger.setLevel(before[0])
         logger.propagate = before[1]
@@ -69,8 +76,13 @@ def reporting_failures() -> Iterator[None]:
         with log_to_stderr():
             yield
     except HoldfastError as error:
-        typer.echo(str(error), err=True)
+        typer.echo(for_terminal(str(error)), err=True)
         raise typer.Exit(BAD_SETTINGS if isinstance(error, SettingsError) else FAILED) from None
+    except OSError as error:
+        if error.filename is None or place_of(error):  # custom code failed: its traceback is needed
+            raise
+        typer.echo(for_terminal(f"{error.filename}: {reason_of(error)}."), err=True)
+        raise typer.Exit(BAD_SETTINGS) from None
     except KeyboardInterrupt as stop:
         code = getattr(stop, "code", None)
         if code is None:  # otherwise training has reported where it stopped

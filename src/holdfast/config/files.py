@@ -9,8 +9,8 @@ import yaml
 
 from holdfast.config.nearest import did_you_mean
 from holdfast.config.settings import Settings
-from holdfast.config.values import SafeSettingsDumper, check_yaml, parse_yaml, printable
-from holdfast.errors import CheckpointError, SettingsError
+from holdfast.config.values import SafeSettingsDumper, check_yaml, parse_yaml
+from holdfast.errors import CheckpointError, SettingsError, printable
 from holdfast.files import Folder, read_named
 
 READY = Path(__file__).parent / "ready"

@@ -22,6 +22,9 @@ NonNegative = Annotated[float, Field(ge=0.0, le=1e6)]
 Positive = Annotated[float, Field(gt=0.0, le=1e6)]
 
 
+PRINTABLE = r"[^\p{C}\p{Zl}\p{Zp}]"  # no control, direction or line-separator characters: names are printed
+
+
 class Section(BaseModel):
     """Typed settings with limits; an unknown key is an error."""
 
@@ -89,7 +92,7 @@ class EnvSection(Section):
 def world_name(word: str, description: str, example: str = "") -> Any:
     """Return the field `name` for a world. `word` is "memory", or "gym:NAME" for all names with that prefix."""
     prefix, colon, _ = word.partition(":")
-    pattern = rf"^{prefix}{colon}[^\x00-\x1f\x7f]+$" if colon else rf"^{word}$"
+    pattern = rf"^{prefix}{colon}{PRINTABLE}+$" if colon else rf"^{word}$"
     allowed = f"{word}, such as {example}" if example else word
     return setting(... if colon else word, description, allowed, pattern=pattern)
 
@@ -120,7 +123,7 @@ class PolicySection(Section):
         None,
         "run or checkpoint to load initial weights from, matched by parameter name; works across agent= and py_agent=",
         max_length=1000,
-        pattern=r"^[^\x00-\x1f\x7f]+$",
+        pattern=rf"^{PRINTABLE}+$",
         allowed="the path of a run folder or of a checkpoint in it",
     )
 

@@ -6,7 +6,7 @@ import os
 import traceback
 
 from holdfast import custom_code
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, one_line
 
 
 class BadValue(Exception):  # noqa: N818  (internal: `environment_error` turns it into a HoldfastError)
@@ -32,8 +32,8 @@ def environment_error(world: str, where: str, doing: str, step: int, error: Base
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the type and message of an error; only the type if the message is empty."""
-    return f"{type(error).__name__}: {error}".removesuffix(": ")
+    """Return the type and message of an error on one line; only the type if the message is empty."""
+    return f"{type(error).__name__}: {one_line(error, 300)}".removesuffix(": ")
 
 
 def last_lines(error: BaseException, count: int = 4) -> str:

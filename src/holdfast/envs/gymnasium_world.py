@@ -13,7 +13,7 @@ from holdfast.envs.failures import BadValue, describe_error
 from holdfast.envs.spaces import MaskReader, action_writer, obs_reader
 from holdfast.envs.world import Buffers, World
 from holdfast.envs.worlds.gym import GymEnv
-from holdfast.errors import HoldfastError, SettingsError
+from holdfast.errors import HoldfastError, SettingsError, printable
 from holdfast.spec import WorldSpec
 
 
@@ -95,4 +95,4 @@ def cannot_make(name: str, env_id: str, error: Exception) -> SettingsError:
     lowered = {known.lower(): known for known in gymnasium.registry}
     near = [lowered[match] for match in get_close_matches(short_id.lower(), lowered, n=3, cutoff=0.5)]
     hint = f"Nearest: {', '.join(near)}." if near else "gymnasium.pprint_registry() lists all environments."
-    return SettingsError(f"env={name}: Gymnasium has no environment {short_id!r}. {hint}")
+    return SettingsError(f"env={printable(name)}: Gymnasium has no environment {printable(short_id)!r}. {hint}")

@@ -13,7 +13,7 @@ from holdfast.envs.failures import BadMask, BadValue, describe_error
 from holdfast.envs.spaces import MaskReader, action_writer, obs_reader
 from holdfast.envs.world import Buffers, World
 from holdfast.envs.worlds.pettingzoo import PettingZooEnv
-from holdfast.errors import HoldfastError, SettingsError
+from holdfast.errors import HoldfastError, SettingsError, printable
 from holdfast.spec import WorldSpec
 
 
@@ -130,7 +130,7 @@ def make_env(settings: PettingZooEnv) -> Any:
         module = importlib.import_module(module_name)
     except Exception as error:
         raise SettingsError(
-            f"env={settings.name}: the module {module_name!r} cannot be imported.{_nearest(module_name)}\n"
+            f"env={printable(settings.name)}: the module cannot be imported.{_nearest(module_name)}\n"
             f"{describe_error(error)}"
         ) from error
     if not hasattr(module, "parallel_env"):

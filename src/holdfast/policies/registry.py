@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ import torch
 from holdfast.config.registry import AGENTS
 from holdfast.config.sections import PolicySection
 from holdfast.config.values import parse_yaml
-from holdfast.errors import SettingsError, first_line, lack_of_memory, place_of, split_code_name
+from holdfast.errors import SettingsError, first_line, lack_of_memory, place_of, printable, split_code_name
 from holdfast.files import read_named
 from holdfast.policies.components.component_policy import ComponentPolicy
 from holdfast.policies.initialization import initialize_like_seeds
@@ -106,8 +107,8 @@ def load_file(file: str, asked: str) -> ModuleType:
     asked: the command-line argument, for error messages.
     """
     path = Path(file).expanduser()
-    if not path.is_file():
-        raise SettingsError(f"{asked}: no such file: {file}.")
+    if not os.path.isfile(path):  # os.path, because pathlib raises if a name is too long
+        raise SettingsError(f"{printable(asked, 100)}: no such file: {printable(file, 100)}.")
     name = f"holdfast_user_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None

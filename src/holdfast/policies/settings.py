@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from holdfast.config.registry import POLICIES
-from holdfast.config.sections import OneOf, PolicySection, plain_agents
+from holdfast.config.sections import PRINTABLE, OneOf, PolicySection, plain_agents
 
 GRAPHS = Path(__file__).parent / "agents"
 GRID_AGENTS = tuple(sorted(path.stem for path in GRAPHS.glob("*.yaml")))  # in both families
@@ -61,7 +61,7 @@ class ComponentPolicySettings(GridPolicySection):
     own_file: ClassVar[str] = "FILE.yaml"
 
     agent: str = Field(
-        pattern=rf"^({'|'.join(GRID_AGENTS)}|[^\x00-\x1f\x7f]+\.ya?ml)$",
+        pattern=rf"^({'|'.join(GRID_AGENTS)}|{PRINTABLE}+\.ya?ml)$",
         description="agent built from a graph of components: the name of a built-in agent, or the path of a .yaml file",
         json_schema_extra={"allowed": f"one of {', '.join(GRID_AGENTS)}, or the path of a .yaml file"},
     )
@@ -80,7 +80,7 @@ class OwnPolicySettings(PolicySection):
     own_file: ClassVar[str] = "FILE.py:CLASS"
 
     py_agent: str = Field(
-        pattern=r"^[^\x00-\x1f\x7f]*[^\x00-\x1f\x7f/]\.py:[A-Za-z_]\w*$",
+        pattern=rf"^{PRINTABLE}*[^/]\.py:[A-Za-z_]\w*$",
         description="custom policy class; the file is executed, so set this on the command line, not in a settings file",
         json_schema_extra={"allowed": "FILE.py:CLASS, such as ./mine.py:MyPolicy"},
     )

@@ -18,9 +18,8 @@ from uuid import uuid4
 import pydantic_core
 
 from holdfast.config import Settings, settings_to_yaml
-from holdfast.config.values import printable
-from holdfast.errors import CheckpointError, HoldfastError, SettingsError
-from holdfast.files import Folder, reason_of, restore_umask, write_error
+from holdfast.errors import CheckpointError, HoldfastError, SettingsError, printable, reason_of
+from holdfast.files import Folder, restore_umask, write_error
 from holdfast.runs.lock import RunLock
 
 CONFIG = "config.yaml"

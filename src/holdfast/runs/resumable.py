@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.config import Settings, load_run_settings
-from holdfast.errors import SettingsError
+from holdfast.errors import SettingsError, printable
 from holdfast.runs.folder import CONFIG, has_begun, runs_folder, size_of_metrics
 from holdfast.runs.lock import refuse_if_in_use
 
@@ -69,13 +69,12 @@ def list_changes(before: Settings, now: Settings) -> list[str]:
     if fixed:
         # Show env.name, policy.agent and seed first: when they change, the other keys of their section follow.
         shown = sorted(fixed, key=lambda key: not key.endswith(("name", "agent", "seed")))[:2]
-        was = " and ".join(f"{key}={old.get(key)}" for key in shown)
-        now_is = " and ".join(f"{key}={new.get(key)}" for key in shown)
+        was, now_is = (" and ".join(printable(f"{key}={of.get(key)}") for key in shown) for of in (old, new))
         raise SettingsError(
             f"run={now.run}: the run was started with {was}, not with {now_is}; this cannot change on resume.\n"
             "Choose another run=NAME, or leave these settings out to resume the run unchanged."
         )
-    return [f"{key} {old.get(key)} -> {new.get(key)}" for key in keys if not FREE.match(key)]
+    return [printable(f"{key} {old.get(key)} -> {new.get(key)}", 100) for key in keys if not FREE.match(key)]
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
