@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -9,11 +10,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.checkpoint.store import FACTS, MANIFEST, NAME, is_tensor_file, read_facts
-from holdfast.errors import CheckpointError
-from holdfast.files import Folder, reason_of
+from holdfast.errors import CheckpointError, reason_of
+from holdfast.files import Folder
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+MAX_TRIED = 100  # damaged checkpoints before giving up
+FEW = 3
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
@@ -25,7 +28,7 @@ def list_checkpoints(folder: Path) -> list[Path]:
         with Folder.open(folder, inside=1) as checkpoints:
             named = [name for name in checkpoints.names() if NAME.fullmatch(name)]
             found = [folder / name for name in named if _has_files(checkpoints, name)]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         raise CheckpointError(f"{folder}: cannot be read ({reason_of(error)})") from error
@@ -39,12 +42,15 @@ def newest_first(folder: Path) -> list[Path]:
 def best_first(folder: Path) -> list[Path]:
     """List checkpoints by mean return, highest first (newer first if equal). Checkpoints without a return are left out."""
     returns: dict[Path, float] = {}
+    errors: list[CheckpointError] = []
     for path in newest_first(folder):
         try:
             if (value := return_of(read_facts(path))) is not None:
                 returns[path] = value
         except CheckpointError as error:
-            logger.warning("%s; skipping this checkpoint", error)
+            errors.append(error)
+    for message in first_few(f"{error}; skipping this checkpoint" for error in errors):
+        logger.warning(message)
     return sorted(returns, key=returns.__getitem__, reverse=True)
 
 
@@ -57,22 +63,29 @@ def return_of(facts: Mapping[str, Any]) -> float | None:
 def first_usable(paths: Iterable[Path], use: Callable[[Path], T]) -> tuple[Path, T] | None:
     """Call `use` on each checkpoint until one raises no CheckpointError; return that path and the result of `use`.
 
-    Each checkpoint that fails is reported in a warning. If all fail, raise CheckpointError with every reason. Return
-    None if `paths` is empty.
+    Checkpoints that fail are reported in warnings. If the first MAX_TRIED fail, raise CheckpointError with the reasons.
+    Return None if `paths` is empty.
     """
     errors: list[CheckpointError] = []
-    for path in paths:
+    for path in itertools.islice(paths, MAX_TRIED):
         try:
             result = use(path)
         except CheckpointError as error:
             errors.append(error)
             continue
-        for error in errors:
-            logger.warning("%s; checkpoint %s is used instead", error, path.name)
+        for message in first_few(f"{error}; checkpoint {path.name} is used instead" for error in errors):
+            logger.warning(message)
         return path, result
     if errors:
-        raise CheckpointError("\n".join(map(str, [*errors, "No checkpoint can be used."])))
+        raise CheckpointError("\n".join([*first_few(map(str, errors)), "No checkpoint can be used."]))
     return None
+
+
+def first_few(messages: Iterable[str]) -> list[str]:
+    """Return the first messages about checkpoints, and how many more there are."""
+    found = list(messages)
+    more = f"{len(found) - FEW:,} more checkpoints have such problems"
+    return found if len(found) <= FEW + 1 else [*found[:FEW], more]
 
 
 def _has_files(checkpoints: Folder, name: str) -> bool:

@@ -11,7 +11,7 @@ import itertools
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +23,8 @@ from pydantic import BaseModel, Field, ValidationError
 from torch import Tensor
 
 import holdfast
-from holdfast.errors import CheckpointError, one_line
-from holdfast.files import Folder, reason_of, write_error
+from holdfast.errors import CheckpointError, one_line, reason_of
+from holdfast.files import Folder, write_error
 from holdfast.runs.folder import CONFIG, RUN_ID, run_id
 from holdfast.runs.json_data import dump_json, find_non_json, parse_json
 
@@ -32,7 +32,9 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 FACTS = "facts.json"
 MAX_MANIFEST_BYTES = 2**20
-MAX_FACTS_BYTES = 2**26
+MAX_FACTS_BYTES = 2**21  # a few thousand are usual
+MAX_HEADER_BYTES = 2**22  # of a group of tensors: about 40,000 names
+MAX_FILES = 16
 
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 _GROUP = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -44,7 +46,7 @@ class _File(BaseModel, strict=True):
 
 
 class _Manifest(BaseModel, strict=True):
-    files: dict[str, _File]
+    files: dict[str, _File] = Field(max_length=MAX_FILES)
     versions: dict[str, Annotated[str, Field(pattern=r"^[ -~]{0,99}$")]]
     threads: int
     run: str = Field("", pattern=r"^[0-9a-f]{0,64}$")  # the id of the run that wrote the checkpoint
@@ -115,14 +117,19 @@ def _remove_leftovers(checkpoints: Folder) -> None:
                 checkpoints.remove(name)
 
 
-def load_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint; every file is verified against its SHA-256 before it is parsed."""
+def load_policy(path: Path) -> Checkpoint:
+    """Read the policy of a checkpoint, and nothing that only training needs."""
+    return load_checkpoint(path, {"policy"})
+
+
+def load_checkpoint(path: Path, groups: Collection[str] | None = None) -> Checkpoint:
+    """Read a checkpoint, or only these groups of tensors; every file is verified against its SHA-256 before it is parsed."""
     with _open(path) as files:
         manifest = _read_manifest(files)
         tensors = {
             name.removesuffix(".safetensors"): _parse_tensors(_read_listed(files, name, manifest), path / name)
             for name in manifest["files"]
-            if name != FACTS
+            if name != FACTS and (groups is None or name.removesuffix(".safetensors") in groups)
         }
         return Checkpoint(tensors, _read_facts(files, manifest), manifest)
 
@@ -199,7 +206,12 @@ def _fill(folder: Folder, tensors: Mapping[str, dict[str, Tensor]], facts_data: 
         files[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
     for group, members in tensors.items():
-        write(f"{group}.safetensors", safetensors.torch.save(members))
+        data = safetensors.torch.save(members)
+        if int.from_bytes(data[:8], "little") > MAX_HEADER_BYTES:
+            raise CheckpointError(
+                f"{folder.path}: not written: {group} has {len(members):,} tensors, which is too many"
+            )
+        write(f"{group}.safetensors", data)
     write(FACTS, facts_data)
     versions = {"holdfast": holdfast.__version__, "torch": torch.__version__, "python": platform.python_version()}
     manifest = {"format": FORMAT, "run": run, "files": files, "versions": versions, "threads": torch.get_num_threads()}
@@ -256,12 +268,16 @@ def _read_mapping(data: bytes, file: Path) -> dict[str, Any]:
 
 
 def _parse_tensors(data: bytes, file: Path) -> dict[str, Tensor]:
+    if int.from_bytes(data[:8], "little") > MAX_HEADER_BYTES:
+        raise CheckpointError(f"{file}: its header has more than {MAX_HEADER_BYTES:,} bytes")
     try:
         tensors = safetensors.torch.load(data)
-    except Exception as error:  # a malicious header can cause any exception
+        for key, tensor in tensors.items():
+            _refuse_nan(tensor, f"{file}: {key[:80]!r}")
+    except CheckpointError:
+        raise
+    except Exception as error:  # a malicious header can cause any exception, also when the tensors are used
         raise CheckpointError(f"{file}: not a valid safetensors file ({one_line(error, 120)})") from error
-    for key, tensor in tensors.items():
-        _refuse_nan(tensor, f"{file}: {key!r}")
     return tensors
 
 

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from holdfast.checkpoint import best_first, first_usable, list_checkpoints, load_checkpoint, newest_first
+from holdfast.checkpoint import best_first, first_usable, list_checkpoints, load_policy, newest_first
 from holdfast.config import load_run_settings, load_run_world
 from holdfast.config.sections import EnvSection
 from holdfast.config.settings import Settings
-from holdfast.config.values import printable
 from holdfast.envs import make_world
-from holdfast.errors import HoldfastError, SettingsError
+from holdfast.errors import HoldfastError, SettingsError, printable
 from holdfast.policies import MettaAgent, OwnPolicySettings, Policy, Sampling
 from holdfast.rollout import Episode, EpisodeTracker, first_inputs
 from holdfast.runs.folder import CHECKPOINTS, CONFIG
@@ -86,11 +85,13 @@ def load_agent(
         )
 
     def restore(path: Path) -> MettaAgent:
-        loaded = load_checkpoint(path)
+        loaded = load_policy(path)
         with as_checkpoint_error(f"{path}: does not match the agent in {run_dir / CONFIG}"):
             world = WorldSpec.from_json(loaded.facts["world"])
             return MettaAgent.restore(settings.policy, world, loaded.facts["agent"], loaded.tensors["policy"])
 
+    # A run of somebody else must not start a compiler, and a compiled policy computes the same.
+    settings = settings.model_copy(update={"policy": settings.policy.model_copy(update={"compile": False})})
     folder = run_dir / CHECKPOINTS
     if checkpoint == "best":
         paths = best_first(folder)

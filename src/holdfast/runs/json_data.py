@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import CheckpointError, HoldfastError, one_line
+from holdfast.errors import CheckpointError, HoldfastError, one_line, printable
 
 MAX_JSON_DEPTH = 32  # levels of lists and mappings; Python's JSON parser fails near 1000
 
@@ -43,20 +43,30 @@ def parse_json(data: bytes, path: Path) -> Any:
     return value
 
 
-def find_non_json(value: Any, where: str = "", depth: int = 0) -> str | None:
+def find_non_json(value: Any) -> str | None:
     """Describe the first value that JSON cannot represent ("a.b is nan, ..."), or return None. Tuples are allowed."""
+    found = _find(value, 0)
+    if found is None:
+        return None
+    path, problem = found
+    where = "".join(f"[{key}]" if isinstance(key, int) else f".{printable(key)}" for key in reversed(path))
+    return problem.replace("{where}", where.removeprefix(".") or "it", 1)
+
+
+def _find(value: Any, depth: int) -> tuple[list[int | str], str] | None:
+    """Return the keys that lead to the first such value, innermost first, and the problem with {where} in it."""
     if depth > MAX_JSON_DEPTH:
-        return f"nested deeper than {MAX_JSON_DEPTH} levels"
+        return [], f"nested deeper than {MAX_JSON_DEPTH} levels"
     if isinstance(value, dict | list | tuple):
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
             if isinstance(value, dict) and not isinstance(key, str):
-                return f"{where or 'it'} has the key {key!r}, which is not text"
-            inner = f"{where}[{key}]" if not isinstance(key, str) else f"{where}.{key}" if where else key
-            if found := find_non_json(item, inner, depth + 1):
+                return [], f"{{where}} has the key {key!r}, which is not text"
+            if found := _find(item, depth + 1):
+                found[0].append(key)
                 return found
         return None
     if isinstance(value, float) and not math.isfinite(value):
-        return f"{where or 'it'} is {value}, which JSON cannot represent"
+        return [], f"{{where}} is {value}, which JSON cannot represent"
     if value is None or isinstance(value, bool | int | float | str):
         return None
-    return f"{where or 'it'} is a {type(value).__name__}, which JSON cannot represent"
+    return [], f"{{where}} is a {type(value).__name__}, which JSON cannot represent"

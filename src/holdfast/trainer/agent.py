@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 import torch
 from tensordict import TensorDict
 
-from holdfast.checkpoint import Checkpoint, first_usable, load_checkpoint, newest_first
+from holdfast.checkpoint import Checkpoint, first_usable, load_policy, newest_first
 from holdfast.config.settings import Settings
-from holdfast.errors import SettingsError, one_line
+from holdfast.errors import SettingsError, one_line, printable
 from holdfast.policies import MettaAgent, OwnPolicySettings, Policy, Sampling
 from holdfast.policies.registry import check_policy_size
 from holdfast.runs.folder import CHECKPOINTS, runs_folder
@@ -50,10 +51,12 @@ def _with_weights_of(source: str, settings: Settings, spec: WorldSpec) -> MettaA
 def _load_weights(source: str, runs_dir: Path) -> Checkpoint:
     """Load the checkpoint at the path `source`, or the newest usable checkpoint of the run with that path or name."""
     for path in (Path(source).expanduser(), runs_dir / source):
-        is_checkpoint = (path / "manifest.json").is_file()
-        if found := first_usable([path] if is_checkpoint else newest_first(path / CHECKPOINTS), load_checkpoint):
+        is_checkpoint = os.path.isfile(path / "manifest.json")  # pathlib raises if a name is too long
+        if found := first_usable([path] if is_checkpoint else newest_first(path / CHECKPOINTS), load_policy):
             return found[1]
-    raise SettingsError(f"policy.weights={source}: no checkpoint there. Give the folder of a run, such as runs/first.")
+    raise SettingsError(
+        f"policy.weights={printable(source)}: no checkpoint there. Give the folder of a run, such as runs/first."
+    )
 
 
 @torch.no_grad()

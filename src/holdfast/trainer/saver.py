@@ -13,6 +13,7 @@ from torch import Tensor
 
 from holdfast.checkpoint import (
     CheckpointError,
+    first_few,
     list_checkpoints,
     move_checkpoint,
     read_facts,
@@ -22,14 +23,14 @@ from holdfast.checkpoint import (
     save_checkpoint,
 )
 from holdfast.config.settings import Keep, Settings
-from holdfast.errors import HoldfastError
-from holdfast.files import reason_of
+from holdfast.errors import HoldfastError, reason_of
 from holdfast.ranks import Shards
 from holdfast.runs import RunFolder
 from holdfast.trainer.signals import Stopped, StopSignals
 from holdfast.trainer.snapshot import Snapshot
 
 SKIPPED, REFUSED = "skipped", "refused"
+MAX_KNOWN = 1000  # older checkpoints than these are left alone
 
 logger = logging.getLogger(__name__)
 SkippedStep = tuple[float, dict[str, Tensor]]  # loss and minibatch of a skipped gradient step
@@ -80,7 +81,7 @@ class Saver(SharedSaver):
         self.run, self.settings = run, settings
         self._signals = signals
         remove_leftovers(run.checkpoints)  # save_checkpoint does this too, but a finished run writes no checkpoint
-        found = saved_updates(run.checkpoints)
+        found = saved_updates(run.checkpoints)[-MAX_KNOWN:]
         self._returns = {path.name: _saved_return(path) for path in found if int(path.name) <= run.saved}
         self._refused = [path for path in found if int(path.name) > run.saved]
 
@@ -135,9 +136,12 @@ class Saver(SharedSaver):
 
     def _write(self, snapshot: Snapshot) -> None:
         self.run.sync_metrics()
+        messages = []
         while self._refused:
             moved = move_checkpoint(self._refused[-1], self.run.path / REFUSED)
-            logger.warning("%s: moved to %s, because this checkpoint is unusable", self._refused.pop(), moved)
+            messages.append(f"{self._refused.pop()}: moved to {moved}, because this checkpoint is unusable")
+        for message in first_few(messages):
+            logger.warning(message)
         facts, update = asdict(snapshot.state), snapshot.state.update
         path = save_checkpoint(self.run.checkpoints, f"{update:08d}", snapshot.tensors, facts)
         self.pending, self.run.saved = None, update
