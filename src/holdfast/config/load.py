@@ -17,9 +17,10 @@ from holdfast.config.nearest import did_you_mean, unknown_agent, unknown_env, un
 from holdfast.config.registry import WORLDS
 from holdfast.config.sections import EnvSection, PolicySection, find_policy, find_world
 from holdfast.config.settings import Settings
-from holdfast.config.values import parse_yaml, printable, read_data, read_word
+from holdfast.config.strangers import refuse_unnamed
+from holdfast.config.values import parse_yaml, read_data, read_word
 from holdfast.config.words import SHORT, Given, Problem, flatten, given_twice, split_words
-from holdfast.errors import SettingsError, name_some
+from holdfast.errors import SettingsError, name_some, printable
 
 AGENT_KEYS = ("policy.agent", "policy.py_agent")
 
@@ -39,7 +40,10 @@ def load_settings(words: Sequence[str]) -> Settings:
     from_file = _read_file(path, problems, of_run=path == past) if path else []
     if past:  # `resume` and `runs_dir` come from the command line only, so a run folder that was moved can be resumed
         from_file = [g for g in from_file if g.key not in ("resume", "runs_dir")]
-    return _build(from_file, typed, problems)
+    settings = _build(from_file, typed, problems)
+    if past:
+        refuse_unnamed(settings, typed, past)
+    return settings
 
 
 def load_run_settings(path: Path) -> Settings:
@@ -54,7 +58,9 @@ def load_run_world(path: Path, words: Sequence[str] = ()) -> EnvSection:
         raise SettingsError(f"{printable(odd)}: only the world can be changed here, as in env=memory env.corridor=6.")
     typed, problems = split_words(words)
     from_file = [g for g in _read_file(path, problems, of_run=True) if g.key.startswith("env.")]
-    return _build(from_file, typed, problems).env
+    settings = _build(from_file, typed, problems)
+    refuse_unnamed(settings, typed, path, only="env.")
+    return settings.env
 
 
 def _past_file(typed: list[Given]) -> Path | None:
@@ -79,6 +85,8 @@ def _ready_file(typed: list[Given]) -> Path | None:
 def _read_file(path: Path, problems: list[Problem], of_run: bool) -> list[Given]:
     name = f"settings={path.stem}" if path.parent == READY else printable(str(path), 100)
     given = list(flatten(read_run_config(path) if of_run else read_settings_file(path), name))
+    if len(given) > (most := len(keys_by_name())):
+        raise SettingsError(f"{name}: has {len(given):,} keys, but there are only {most} settings.")
     problems += given_twice(given)
     return given
 

@@ -57,6 +57,8 @@ class MettaAgent(nn.Module):
         graph = facts["graph"]
         if graph is not None:
             read_entries(graph, "checkpoint")
+        elif isinstance(settings, ComponentPolicySettings):  # would read the file that the settings name
+            raise SettingsError(f"these weights belong to another agent than {settings.agent_word}.")
         if on_meta := build_on_meta(settings, spec, graph):
             match_weights(
                 on_meta, facts, weights
