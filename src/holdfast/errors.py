@@ -41,15 +41,16 @@ def for_terminal(message: str) -> str:
 
     Messages contain names from files and from other libraries' errors, so this is applied where messages are printed.
     """
-    lines = message[: MAX_LINES * 100_000].rstrip("\n").split("\n")
+    lines = message.rstrip("\n").split("\n")
     if len(lines) > MAX_LINES:
         lines[-2:-2] = [f"... {len(lines) - MAX_LINES + 1} more lines ..."]
         del lines[MAX_LINES - 3 : -3]
-    return "\n".join(_shorten(_escape(COLOR.sub("", line[:100_000]))) for line in lines)
+    return "\n".join(_shorten(_escape(COLOR.sub("", _shorten(line, 10_000)))) for line in lines)
 
 
-def _shorten(line: str) -> str:
-    return line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 100]} ... {line[-95:]}"
+def _shorten(line: str, length: int = MAX_LINE) -> str:
+    """Cut a line in the middle: its end often says what to do."""
+    return line if len(line) <= length else f"{line[: length - 100]} ... {line[-95:]}"
 
 
 def _escape(text: str) -> str:

@@ -183,7 +183,7 @@ def test_links_pipes_and_devices_are_refused(tmp_path, name, save, refused):
     ("name", "reason"),
     [
         ("manifest.json", "the limit is 1,048,576"),
-        ("facts.json", "the limit is 67,108,864"),
+        ("facts.json", "the limit is 4,194,304"),
         ("policy.safetensors", "needs 8,388,608 MB of memory"),
     ],
 )

@@ -165,7 +165,7 @@ def test_bad_names(tmp_path, name):
         ({"a": {"b": [1, float("nan")]}}, "a.b[1] is nan"),
         ({"a": {3: 1}}, "a has the key 3"),
         ({"a": torch.ones(2)}, "a is a Tensor"),
-        ({"a": "x" * 2**26}, "the limit is 67,108,864"),
+        ({"a": "x" * 2**26}, "the limit is 4,194,304"),
     ],
 )
 def test_facts_that_would_not_come_back_are_refused_by_name(tmp_path, facts, reason):

@@ -3,6 +3,7 @@
 import logging
 import subprocess
 import sys
+import warnings
 
 from holdfast.cli.failures import log_to_stderr
 
@@ -48,3 +49,27 @@ def test_in_library_use_warnings_are_visible_and_the_rest_is_silent():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stderr == "visible\n"
+
+
+def test_ctrl_c_while_a_command_is_imported_is_one_line():
+    code = (
+        "import sys\n"
+        "class Stop:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'typer':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Stop())\n"
+        "from holdfast.cli import main\n"
+        "main(['--version'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_codes_in_names_do_not_reach_the_terminal(capsys):
+    with log_to_stderr():
+        logger.warning("%s: damaged", "\x1b[2J\u202ea")
+        warnings.warn("of a library\x1b]0;pwned\x07", UserWarning, stacklevel=1)
+    lines = capsys.readouterr().err.splitlines()
+    assert all(line.isprintable() for line in lines)
+    assert "a: damaged" in lines[0]

@@ -292,3 +292,29 @@ def test_a_linked_config_of_a_run_is_not_followed(tmp_path):
     with pytest.raises(SettingsError, match="not a regular file"):
         load_settings(["run=demo", f"runs_dir={tmp_path}"])
     assert load_settings([f"settings={run / 'config.yaml'}"]).env.name == "collect", "the user may name a link"
+
+
+# -------------------- numbers
+
+
+@pytest.mark.parametrize("number", ["0x" + "f" * 9000, "0b" + "1" * 90_000, "9" * 5000, "1" + ":00" * 20_000])
+def test_a_number_of_thousands_of_digits_is_refused(write, number):
+    assert "mine.yaml" in refusal(write(f"seed: {number}\n"))
+    assert "mine.yaml" in refusal(write(f"trainer: {{lr: {number}.0}}\n"))
+
+
+def test_numbers_in_a_file_are_those_of_yaml_but_none_is_to_base_60(write):
+    text = "env: {name: 'gym:CartPole-v1', kwargs: {a: 0x10, b: 0b11, c: -7, d: 1_000, e: '1', f: 1:30, g: 1:30.5}}"
+    kwargs = {"a": 16, "b": 3, "c": -7, "d": 1000, "e": "1", "f": "1:30", "g": "1:30.5"}
+    assert load_settings([write(text)]).env.kwargs == kwargs
+
+
+def test_more_keys_than_settings_are_not_looked_up(write):
+    message = refusal(write("".join(f"k{i}: 1\n" for i in range(9000))))
+    assert "9,000 keys" in message
+
+
+@pytest.mark.parametrize("words", [["trainer.lr=1", "trainer.lr=2"], ["env.kwargs.a=1", "env.kwargs={a: 2}"]])
+def test_a_key_twice_or_inside_another_is_found_in_any_order(words):
+    for order in (words, words[::-1]):
+        assert "set twice" in refusal("env=gym:CartPole-v1", *order)

@@ -7,6 +7,7 @@ nothing around the run changes, and nothing waits on a pipe.
 import ast
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ import pytest
 
 import holdfast
 from support.commands import Commands
-from support.hostile import COMMANDS, READ, SECRET, TARGET, Place, check, make_place, pipe
+from support.hostile import COMMANDS, READ, SECRET, TARGET, Place, check, check_harmless, make_place, pipe
+from support.hostile_kinds import MORE
 
 ROOT = Path(holdfast.__file__).parent
 OUTSIDE = "theirs"  # a folder of the user outside the run
@@ -118,7 +120,11 @@ KINDS: dict[str, Callable[[Place], Any]] = {
     "a pipe as the weights to start from": names("weights", "weights"),
     "rubbish as the run's id": lambda p: p.text("run-id", b"../../x\xff"),
     "the id of another run": lambda p: p.text("run-id", "0" * 32),
+    **MORE,
 }
+MAX_LINES = dict.fromkeys(
+    ("60 damaged checkpoints and no other", "5000 damaged checkpoints"), 7
+)  # three, and how many more
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +135,8 @@ def commands():
 
 @pytest.fixture
 def place(tmp_path):
-    return make_place(tmp_path)
+    yield make_place(tmp_path)
+    subprocess.run(["rm", "-rf", tmp_path], check=True)  # pytest cannot remove folders that are nested deeply
 
 
 @pytest.mark.slow
@@ -143,10 +150,11 @@ def test_nothing_is_imported_written_or_waited_for(commands, place, command, kin
     done = commands(*words, *extra, cwd=place.marker.parent)
     assert place.outside() == before, done.err
     assert SECRET not in done.err + done.out
-    assert not place.marker.exists(), done.err
-    assert done.seen == [], done.err
     if done.code != 0:
-        check(done, place)
+        check(done, place, MAX_LINES.get(kind, 4))
+    else:
+        check_harmless(done, place, seconds=6.0)  # an audit or a training took place
+        assert len(done.lines) <= 10, done.err
 
 
 @pytest.mark.slow

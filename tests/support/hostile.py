@@ -67,8 +67,10 @@ class Place:
 
     def outside(self) -> dict[str, object]:
         """Everything around the run: names, modes, and the content of files and links."""
-        top = self.marker.parent
-        around = [path for path in sorted(top.rglob("*")) if path != self.run and self.run not in path.parents]
+        top, around = self.marker.parent, []
+        for folder, folders, files in os.walk(top):  # not rglob, which enters the run and fails if it is deep
+            folders[:] = sorted(name for name in folders if Path(folder, name) != self.run)
+            around += [Path(folder, name) for name in [*folders, *files]]
         return {str(path.relative_to(top)): _state(path) for path in around}
 
 
@@ -101,13 +103,19 @@ def code_of(place: Place) -> Path:
     return file
 
 
-def check(done: Done, place: Place) -> None:
+def check(done: Done, place: Place, max_lines: int = 4) -> None:
+    """A refusal: soon, in a few lines, and without any effect."""
+    assert done.code in (1, 2), done.err[-3000:]
+    assert 1 <= len(done.lines) <= max_lines, done.err[-3000:]
+    check_harmless(done, place)
+
+
+def check_harmless(done: Done, place: Place, seconds: float = SECONDS) -> None:
     shown = f"code {done.code} after {done.seconds:.1f} s\n{done.err[-3000:]}"
-    assert done.code in (1, 2), shown
-    assert done.seconds < SECONDS, shown
-    assert 1 <= len(done.lines) <= 4, shown
+    assert done.code in (0, 1, 2), shown
+    assert done.seconds < seconds, shown
     assert "Traceback" not in done.err, shown
-    assert all(line.isprintable() and len(line) < 600 for line in done.lines), shown
+    assert all(line.isprintable() and len(line) < 600 for line in (done.err + done.out).split("\n")), shown
     assert done.seen == [], shown
     assert not place.marker.exists(), shown
     assert (place.marker.parent / TARGET).read_text() == PRECIOUS, shown

@@ -32,7 +32,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 FACTS = "facts.json"
 MAX_MANIFEST_BYTES = 2**20
-MAX_FACTS_BYTES = 2**21  # a few thousand are usual
+MAX_FACTS_BYTES = 2**22  # a few thousand are usual
 MAX_HEADER_BYTES = 2**22  # of a group of tensors: about 40,000 names
 MAX_FILES = 16
 

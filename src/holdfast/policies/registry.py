@@ -108,7 +108,7 @@ def load_file(file: str, asked: str) -> ModuleType:
     """
     path = Path(file).expanduser()
     if not os.path.isfile(path):  # os.path, because pathlib raises if a name is too long
-        raise SettingsError(f"{printable(asked, 100)}: no such file: {printable(file, 100)}.")
+        raise SettingsError(f"{printable(asked, 80)}: no such file: {printable(file, 80)}.")
     name = f"holdfast_user_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None

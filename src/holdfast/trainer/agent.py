@@ -51,7 +51,9 @@ def _with_weights_of(source: str, settings: Settings, spec: WorldSpec) -> MettaA
 def _load_weights(source: str, runs_dir: Path) -> Checkpoint:
     """Load the checkpoint at the path `source`, or the newest usable checkpoint of the run with that path or name."""
     for path in (Path(source).expanduser(), runs_dir / source):
-        is_checkpoint = os.path.isfile(path / "manifest.json")  # pathlib raises if a name is too long
+        if not os.path.isdir(path):  # pathlib raises if a name is too long
+            continue
+        is_checkpoint = os.path.isfile(path / "manifest.json")
         if found := first_usable([path] if is_checkpoint else newest_first(path / CHECKPOINTS), load_policy):
             return found[1]
     raise SettingsError(
