@@ -184,7 +184,7 @@ def test_links_pipes_and_devices_are_refused(tmp_path, name, save, refused):
     [
         ("manifest.json", "the limit is 1,048,576"),
         ("facts.json", "the limit is 4,194,304"),
-        ("policy.safetensors", "needs 8,388,608 MB of memory"),
+        ("policy.safetensors", "needs 8,192 GB of memory"),
     ],
 )
 def test_a_huge_file_is_not_read(tmp_path, name, reason, save, refused):

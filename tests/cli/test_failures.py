@@ -69,7 +69,8 @@ def test_ctrl_c_while_a_command_is_imported_is_one_line():
 def test_codes_in_names_do_not_reach_the_terminal(capsys):
     with log_to_stderr():
         logger.warning("%s: damaged", "\x1b[2J\u202ea")
-        warnings.warn("of a library\x1b]0;pwned\x07", UserWarning, stacklevel=1)
-    lines = capsys.readouterr().err.splitlines()
-    assert all(line.isprintable() for line in lines)
-    assert "a: damaged" in lines[0]
+        of_a_library = warnings.formatwarning("old\x1b]0;pwned\x07", UserWarning, "theirs.py", 1, "call()")
+    err = capsys.readouterr().err
+    assert "a: damaged" in err
+    assert "UserWarning: old" in of_a_library
+    assert all(line.isprintable() for line in (err + of_a_library).split("\n"))
