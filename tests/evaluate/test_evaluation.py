@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cli.audit_command import _subject_of_run
 from holdfast.config import load_settings
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.evaluate import evaluate, evaluate_run
 from holdfast.policies import make_policy
 from holdfast.policies.settings import GRAPHS
 from holdfast.trainer import train
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "custom_policy.py"
 
 
 @pytest.fixture(scope="module")
@@ -80,18 +83,62 @@ def test_a_run_is_played_in_another_world(run: Path, caplog: pytest.LogCaptureFi
 
 def test_a_run_folder_is_not_trusted_to_name_code(tmp_path: Path):
     code = tmp_path / "mine.py"
-    example = Path(__file__).parents[2] / "examples" / "custom_policy.py"
-    code.write_text(example.read_text())
+    code.write_text(EXAMPLE.read_text())
     words = [f"py_agent={code}:MyPolicy", "env=gym:CartPole-v1", "env.num_envs=2", "trainer.horizon=4", "progress=off"]
     own = train(load_settings([*words, "trainer.total_timesteps=8", "run=own", f"runs_dir={tmp_path}"])).run
     code.write_text(code.read_text() + f"\nopen({str(tmp_path / 'ran')!r}, 'w').close()\n")
     with pytest.raises(SettingsError, match=r"is custom code. If you trust it, add:\n--py-agent .*mine.py:MyPolicy"):
         evaluate_run(own)
-    with pytest.raises(SettingsError, match="is custom code"):
-        evaluate_run(own, py_agent="another.py:MyPolicy")
+    for name in ("x", "mine.py", "fast", "mine.yaml"):
+        with pytest.raises(SettingsError, match=rf"--py-agent {name}.*FILE.py:CLASS"):
+            evaluate_run(own, py_agent=name)
     assert not (tmp_path / "ran").exists()
     assert evaluate_run(own, episodes=2, py_agent=f"{code}:MyPolicy").episodes == 2
     assert (tmp_path / "ran").exists()
+
+
+@pytest.fixture(scope="module")
+def received(tmp_path_factory) -> Path:
+    """A run that somebody else trained with `py_agent=sent.py:MyPolicy` and `policy.kwargs`; only the folder arrives."""
+    folder = tmp_path_factory.mktemp("received")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        Path("sent.py").write_text(EXAMPLE.read_text())
+        words = ["py_agent=sent.py:MyPolicy", "policy.kwargs.width=5", "env=gym:CartPole-v1", "env.num_envs=2"]
+        words += ["trainer.horizon=4", "trainer.total_timesteps=8", "run=own", "progress=off", "audit=off"]
+        train(load_settings(words))
+        Path("sent.py").unlink()
+    return folder
+
+
+def test_the_code_of_a_received_run_may_be_in_another_place(received, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(EXAMPLE.read_text().replace("MyPolicy", "Theirs"))
+    for place in ("./mine.py:Theirs", "mine.py:Theirs", f"{tmp_path / 'mine.py'}:Theirs"):
+        assert evaluate_run(received / "runs/own", episodes=2, py_agent=place).episodes == 2
+    subject = _subject_of_run(str(received / "runs/own"), [], Path("runs"), "mine.py:Theirs")
+    assert subject.name.startswith(str(received))
+
+
+@pytest.mark.parametrize(("old", "new", "parameter"), [("self.actor", "self.doer", "doer"), ("LSTM", "LSTM", "extra")])
+def test_code_that_does_not_fit_is_told_the_parameter(received, tmp_path, monkeypatch, old, new, parameter):
+    monkeypatch.chdir(tmp_path)
+    code = EXAMPLE.read_text().replace(old, new)
+    if parameter == "extra":
+        code = code.replace("        self.critic =", "        self.extra = nn.Linear(1, 1)\n        self.critic =")
+    Path("mine.py").write_text(code)
+    with pytest.raises(SettingsError, match=rf"--py-agent mine.py:MyPolicy.*no parameter {parameter}\.bias"):
+        evaluate_run(received / "runs/own", episodes=2, py_agent="mine.py:MyPolicy")
+
+
+def test_a_run_is_resumed_with_its_code_in_another_place(received, tmp_path, caplog):
+    code = tmp_path / "moved.py"
+    code.write_text(EXAMPLE.read_text())
+    words = ["run=own", f"runs_dir={received / 'runs'}", "trainer.total_timesteps=16", f"py_agent={code}:MyPolicy"]
+    assert train(load_settings(words)).summary["updates"] == 2
+    with pytest.raises(SettingsError, match="another run=NAME") as refused:
+        train(load_settings([*words[:3], "py_agent=box"]))
+    assert f"py_agent={code}:MyPolicy" in str(refused.value), "the words that resume the run"
 
 
 def test_a_graph_of_ones_own_travels_in_the_checkpoint(tmp_path: Path):

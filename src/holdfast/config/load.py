@@ -105,7 +105,7 @@ def _build(from_file: list[Given], typed: list[Given], problems: list[Problem], 
     usual_agent = _usual_agent(world)
     kind = _find_policy(agent, problems, of_run) if agent else find_policy("py_agent", usual_agent)
     own = _pick_agent(from_file, [])
-    if own and agent and (own.key, own.value) != (agent.key, agent.value):
+    if own and agent and (own.key, own.value) != (agent.key, agent.value) and not _both_custom(own, agent):
         from_file = _drop_agent(from_file)
 
     overridden = tuple(g.key for g in typed)
@@ -159,6 +159,11 @@ def _drop_agent(from_file: list[Given]) -> list[Given]:
     """Drop the `policy.*` keys that are specific to one agent."""
     common = {f"policy.{field}" for field in PolicySection.model_fields}
     return [g for g in from_file if not g.key.startswith("policy.") or g.key in common]
+
+
+def _both_custom(first: Given, second: Given) -> bool:
+    """Return whether both name custom code: the same code may be in another place, so its settings are kept."""
+    return {find_policy(g.key.removeprefix("policy."), g.text) for g in (first, second)} == {"own"}
 
 
 def _usual_agent(world: str | None) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 
 from holdfast.checkpoint import best_first, first_usable, list_checkpoints, load_policy, newest_first
 from holdfast.config import load_run_settings, load_run_world
@@ -72,23 +73,18 @@ def load_agent(
 
     Return the agent, the run's settings and the checkpoint's path.
     """
-    settings = load_run_settings(run_dir / CONFIG)
-    if isinstance(settings.policy, OwnPolicySettings) and py_agent != settings.policy.py_agent:
-        raise SettingsError(
-            f"{run_dir} was trained with {settings.policy.agent_word}, which is custom code. If you trust it, add:\n"
-            f"--py-agent {settings.policy.py_agent}"
-        )
-    if py_agent is not None and not isinstance(settings.policy, OwnPolicySettings):
-        raise SettingsError(
-            f"--py-agent {printable(py_agent)}: has no effect, because {run_dir} was trained with "
-            f"{settings.policy.agent_word}. Leave it out."
-        )
+    settings = _with_code(load_run_settings(run_dir / CONFIG), py_agent, run_dir)
 
     def restore(path: Path) -> MettaAgent:
         loaded = load_policy(path)
-        with as_checkpoint_error(f"{path}: does not match the agent in {run_dir / CONFIG}"):
-            world = WorldSpec.from_json(loaded.facts["world"])
-            return MettaAgent.restore(settings.policy, world, loaded.facts["agent"], loaded.tensors["policy"])
+        try:
+            with as_checkpoint_error(f"{path}: does not match the agent in {run_dir / CONFIG}"):
+                world = WorldSpec.from_json(loaded.facts["world"])
+                return MettaAgent.restore(settings.policy, world, loaded.facts["agent"], loaded.tensors["policy"])
+        except SettingsError as error:
+            if py_agent is None or str(error).startswith("py_agent="):
+                raise
+            raise SettingsError(f"--py-agent {printable(py_agent, 200)}: does not fit {path}: {error}") from error
 
     # A run of somebody else must not start a compiler, and a compiled policy computes the same.
     settings = settings.model_copy(update={"policy": settings.policy.model_copy(update={"compile": False})})
@@ -105,6 +101,30 @@ def load_agent(
         wanted = f"checkpoint {printable(checkpoint)}" if checkpoint else "checkpoint"
         raise SettingsError(f"{run_dir} has no {wanted}. Checkpoints there: {names}.")
     return found[1], settings, found[0]
+
+
+def _with_code(settings: Settings, py_agent: str | None, run_dir: Path) -> Settings:
+    """Return the run's settings with the custom code that the user named, which may be in another place than the run's."""
+    policy = settings.policy
+    if not isinstance(policy, OwnPolicySettings):
+        if py_agent is None:
+            return settings
+        raise SettingsError(
+            f"--py-agent {printable(py_agent)}: has no effect, because {run_dir} was trained with "
+            f"{policy.agent_word}. Leave it out."
+        )
+    if py_agent is None:
+        raise SettingsError(
+            f"{run_dir} was trained with {policy.agent_word}, which is custom code. If you trust it, add:\n"
+            f"--py-agent {policy.py_agent}\nor the place where that file is now."
+        )
+    try:
+        named = OwnPolicySettings.model_validate({**policy.model_dump(), "py_agent": py_agent})
+    except ValidationError:
+        raise SettingsError(
+            f"--py-agent {printable(py_agent)}: needs FILE.py:CLASS, such as ./mine.py:MyPolicy."
+        ) from None
+    return settings.model_copy(update={"policy": named})
 
 
 @torch.no_grad()

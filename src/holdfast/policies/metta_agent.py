@@ -81,11 +81,12 @@ def match_weights(policy: Policy, facts: Mapping[str, Any], weights: Mapping[str
         raise SettingsError(
             "two of these weights have the same name without component prefixes; rename one of the components."
         )
-    unmatched = sorted(given.keys() ^ {shared_name(name) for name in own})
-    if unmatched:
-        raise SettingsError(
-            f"these weights belong to another agent: parameter {unmatched[0]} is missing or unexpected."
-        )
+    wanted = {shared_name(name) for name in own}
+    missing, unknown = sorted(wanted - given.keys()), sorted(given.keys() - wanted)
+    if missing or unknown:
+        in_weights = [f"they have no parameter {missing[0]}"] if missing else []
+        in_agent = [f"this agent has no parameter {unknown[0]}"] if unknown else []
+        raise SettingsError(f"these weights belong to another agent: {'; '.join(in_weights + in_agent)}.")
     for name, tensor in own.items():
         there = given[shared_name(name)]
         if there.shape != tensor.shape:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from holdfast.config import Settings, load_run_settings
+from holdfast.config.sections import find_policy
 from holdfast.errors import SettingsError, printable
 from holdfast.runs.folder import CONFIG, has_begun, runs_folder, size_of_metrics
 from holdfast.runs.lock import refuse_if_in_use
 
 # Settings that define a run and cannot change on resume. `device` is one, because random generator states depend on it.
 FIXED = re.compile(r"seed|device|env\.|policy\.|trainer\.(horizon|batch_size|shards|l2_init|weight_clip)")
+CODE = "policy.py_agent"
 # Settings that do not affect learning. Settings in neither list may change too, and each change is reported.
 FREE = re.compile(
     r"run|resume|progress|tensorboard|wandb|audit|debug\."
@@ -65,16 +68,31 @@ def list_changes(before: Settings, now: Settings) -> list[str]:
     for tree in (old, new):
         tree["trainer.shards"] = tree["trainer.shards"] or 1  # None before the number of ranks is known
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    fixed = [key for key in keys if FIXED.match(key)]
+    place_only = {CODE} if _names_code(before) and _names_code(now) else set()  # the same code may be in another place
+    fixed = [key for key in keys if FIXED.match(key) and key not in place_only]
     if fixed:
         # Show env.name, policy.agent and seed first: when they change, the other keys of their section follow.
         shown = sorted(fixed, key=lambda key: not key.endswith(("name", "agent", "seed")))[:2]
         was, now_is = (" and ".join(printable(f"{key}={of.get(key)}") for key in shown) for of in (old, new))
         raise SettingsError(
             f"run={now.run}: the run was started with {was}, not with {now_is}; this cannot change on resume.\n"
-            "Choose another run=NAME, or leave these settings out to resume the run unchanged."
+            f"Choose another run=NAME, or resume the run unchanged: holdfast train {resume_words(before, now)}"
         )
     return [printable(f"{key} {old.get(key)} -> {new.get(key)}", 100) for key in keys if not FREE.match(key)]
+
+
+def resume_words(started: Settings, now: Settings) -> str:
+    """Return the words that resume a run unchanged. Code must be named again: a run folder is not trusted to name it."""
+    words = [f"run={now.run}"] + ([f"runs_dir={now.runs_dir}"] if now.runs_dir != "runs" else [])
+    if type(started.env).module_in(started.env.name):
+        words.append(f"env={started.env.name}")
+    if _names_code(started):
+        words.append(started.policy.agent_word)
+    return " ".join(shlex.quote(printable(word, 200)) for word in words)
+
+
+def _names_code(settings: Settings) -> bool:
+    return find_policy("py_agent", getattr(settings.policy, "py_agent", "")) == "own"
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

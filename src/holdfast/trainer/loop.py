@@ -20,7 +20,7 @@ from holdfast.errors import HoldfastError
 from holdfast.policies import Policy
 from holdfast.ranks import Group, Shards
 from holdfast.rollout import RecentEpisodes, check_experience_spec
-from holdfast.runs import Resumable, RunFolder, read_metrics
+from holdfast.runs import Resumable, RunFolder, read_metrics, resume_words
 from holdfast.runs.folder import runs_folder
 from holdfast.spec import keys
 from holdfast.trainer.diagnostics import describe_update, weight_metrics
@@ -205,5 +205,5 @@ def _summary(progress: Progress, recent: RecentEpisodes) -> dict[str, Any]:
 def _describe_saved(settings: Settings, run: RunFolder) -> str:
     if not run.saved:
         return "; nothing was saved."
-    words = f"run={run.path.name}" + (f" runs_dir={settings.runs_dir}" if settings.runs_dir != "runs" else "")
+    words = resume_words(settings, settings.model_copy(update={"run": run.path.name}))
     return f". The run is saved up to update {run.saved}; to resume it: holdfast train {words}"
