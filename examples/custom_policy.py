@@ -1,6 +1,6 @@
 """A custom recurrent policy, trained on CartPole without velocities.
 
-With the trainer: holdfast train py_agent=examples/custom_policy.py:MyPolicy env=gym:CartPole-v1 env.hide=[1,3]
+With the trainer: holdfast train settings=cartpole_no_velocity py_agent=examples/custom_policy.py:MyPolicy
 With the loop below: python examples/custom_policy.py [updates]
 """
 

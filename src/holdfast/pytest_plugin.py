@@ -18,7 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         metavar="FILE.py[:NAME]",
         help="Audit the policies in this file, or only NAME, as tests. Settings follow in the same word: "
-        "'mine.py:MyPolicy env=gym:CartPole-v1'. May be repeated. See docs/audit.md.",
+        "'mine.py env=gym:CartPole-v1'. May be repeated. See docs/audit.md.",
     )
 
 

@@ -346,6 +346,43 @@ def test_wrong_arguments_of_a_users_class(mine):
         MettaAgent(load_settings([f"py_agent={mine}:Mine", "policy.kwargs.wdth=7"]).policy, VECTOR)
 
 
+PLAIN = """
+from torch import nn
+from holdfast.policies import LSTMWrapper
+from holdfast.recurrence import Core
+
+class Plain(LSTMWrapper):
+    def __init__(self, spec):
+        super().__init__(spec, 4, 8, 1)
+
+class BadCore(LSTMWrapper):
+    def __init__(self, spec):
+        super().__init__(spec, 4, 8, 1, core=Core())
+"""
+
+
+@pytest.mark.parametrize(
+    ("word", "unset"),
+    [("policy.hidden=8", "policy.hidden=None"), ("policy.layers=1", "policy.layers=None"), ("policy.core=gru", "policy.core=own")],
+)
+def test_a_class_that_does_not_take_a_common_setting_is_told_how_to_unset_it(tmp_path, word, unset):
+    file = tmp_path / "plain.py"
+    file.write_text(PLAIN)
+    with pytest.raises(SettingsError, match="settings file") as error:
+        MettaAgent(load_settings([f"py_agent={file}:Plain", word]).policy, VECTOR)
+    assert unset in str(error.value)
+    settings = tmp_path / "mine.yaml"
+    settings.write_text("policy: {%s}" % word.removeprefix("policy.").replace("=", ": "))
+    MettaAgent(load_settings([f"settings={settings}", f"py_agent={file}:Plain", unset]).policy, VECTOR)
+
+
+def test_an_error_in_a_users_constructor_gives_file_and_line(tmp_path):
+    file = tmp_path / "plain.py"
+    file.write_text(PLAIN)
+    with pytest.raises(SettingsError, match=r"plain\.py:12"):
+        MettaAgent(load_settings([f"py_agent={file}:BadCore"]).policy, VECTOR)
+
+
 def test_a_settings_file_cannot_name_code(mine, tmp_path):
     file = tmp_path / "settings.yaml"
     file.write_text(f"env: gym:CartPole-v1\npy_agent: {mine}:Mine\n")

@@ -16,7 +16,7 @@ import torch
 from holdfast.config.registry import AGENTS
 from holdfast.config.sections import PolicySection
 from holdfast.config.values import parse_yaml
-from holdfast.errors import SettingsError, first_line, lack_of_memory, place_of, printable, split_code_name
+from holdfast.errors import SettingsError, first_line, lack_of_memory, one_line, place_of, printable, split_code_name
 from holdfast.files import read_named
 from holdfast.policies.components.component_policy import ComponentPolicy
 from holdfast.policies.initialization import initialize_like_seeds
@@ -25,6 +25,7 @@ from holdfast.policies.settings import GRAPHS, GRID_AGENTS, ComponentPolicySetti
 from holdfast.spec import WorldSpec
 
 LARGEST_FILE = 100_000
+ARGUMENTS = {"hidden": "hidden_size", "layers": "num_layers"}  # setting: argument of the constructor
 COPIES_PER_WEIGHT = 4  # a trained weight needs memory for its value, its gradient and two moments of Adam
 
 
@@ -139,8 +140,10 @@ def _make_own(kind: type[Policy], py_agent: str, spec: WorldSpec, options: dict[
         return kind(spec, **changed, **kwargs)
     except TypeError as error:
         given = ", ".join(["world", *(f"{name}={value!r}" for name, value in (changed | kwargs).items())])
+        refused = next((name for name in changed if f"unexpected keyword argument '{name}'" in str(error)), None)
+        advice = f"check policy.kwargs and the constructor.{_how_to_unset(refused) if refused else ''}"
         raise SettingsError(
-            f"py_agent={py_agent}: {error}.\nThe class was called with ({given}); check policy.kwargs and the constructor."
+            f"py_agent={py_agent}: {one_line(error)}{place_of(error)}.\nThe class was called with ({given}); {advice}"
         ) from error
     except SystemExit as error:  # without this, the command would end, perhaps with exit code 0
         raise SettingsError(
@@ -148,8 +151,16 @@ def _make_own(kind: type[Policy], py_agent: str, spec: WorldSpec, options: dict[
         ) from error
 
 
+def _how_to_unset(argument: str) -> str:
+    key = next((key for key, name in ARGUMENTS.items() if name == argument), argument)
+    default = PolicySection.model_fields[key].default
+    return (
+        f"\npolicy.{key} was set by the command line or by the settings file: accept {argument} in the constructor, "
+        f"or unset the key with policy.{key}={default}."
+    )
+
+
 def _options(settings: PolicySection) -> dict[str, Any]:
     """Return the constructor arguments. Settings of None or "own" are left out, so the agent's default applies."""
     options: dict[str, Any] = settings.model_dump(exclude={"agent", "py_agent", "init", "compile", "weights"})
-    names = {"hidden": "hidden_size", "layers": "num_layers"}
-    return {names.get(key, key): value for key, value in options.items() if value not in (None, "own")}
+    return {ARGUMENTS.get(key, key): value for key, value in options.items() if value not in (None, "own")}
