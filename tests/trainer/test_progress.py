@@ -46,7 +46,7 @@ FULL = {
     "grad_norm_recurrence": 0.333,
     "grad_norm_heads": 0.111,
     "parity_max_abs_logratio": 2e-7,
-    "parity_max_abs_value": 1e-7,
+    "parity_max_abs_value": 1e-3,
     "memory_norm": 3.21,
     "first_share": 0.142,
     "share_world": 0.41,
@@ -266,10 +266,10 @@ def test_a_broken_parity_is_red(clock, screen):
         view.update(FULL)
         assert "\x1b[1;31m" not in screen.getvalue()
         clock.now += 1
-        view.update({**FULL, "parity_max_abs_value": 0.02})
+        view.update({**FULL, "parity_max_abs_logratio": 0.02})
         assert re.search(r"\x1b\[1;31m *0\.02", screen.getvalue())
         clock.now += 1
-        view.update({**FULL, "parity_max_abs_value": math.nan})
+        view.update({**FULL, "parity_max_abs_logratio": math.nan})
         assert re.search(r"\x1b\[1;31m *nan", screen.getvalue())
 
 

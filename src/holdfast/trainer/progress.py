@@ -26,13 +26,13 @@ MAX_SILENCE_S = 60.0  # or after this time
 MAX_WIDTH = 90  # a wider table would have four columns
 SPARKS = "▁▂▃▄▅▆▇█"
 HEALTHY_PARITY = 1e-5
-PARITY = ("parity_max_abs_logratio", "parity_max_abs_value")  # the larger of the two is shown
+PARITY = "parity_max_abs_logratio"  # as in the last line of a run
 TABLE = (  # rows of (label, metric, format); columns: episodes and memory; losses; gradients and process
     (("length", "episode_length", ",.1f"), ("policy loss", "policy_loss", ".4f"), ("gradient", "grad_norm", ".3f")),
     (("episodes", "episodes", ",.0f"), ("value loss", "value_loss", ".4f"), ("  encoder", "grad_norm_encoder", ".3f")),
     (("resets", "first_share", ".1%"), ("entropy", "entropy", ".3f"), ("  recurrence", "grad_norm_recurrence", ".3f")),
     (("memory norm", "memory_norm", ",.2f"), ("KL", "approx_kl", ".4f"), ("  heads", "grad_norm_heads", ".3f")),
-    (("parity", "parity", ".1g"), ("clipped", "clip_fraction", ".1%"), ("learning rate", "lr", ".3g")),
+    (("parity", PARITY, ".1g"), ("clipped", "clip_fraction", ".1%"), ("learning rate", "lr", ".3g")),
     (("update", "update", ",.0f"), ("explained var", "explained_variance", ".3f"), ("process MB", "rss_mb", ",.0f")),
 )
 
@@ -66,9 +66,6 @@ class Lines:
     def update(self, metrics: Mapping[str, Any]) -> None:
         """Store the metrics, and print them if the last output is old enough. May be called many times a second."""
         self.metrics = {key: float(value) for key, value in metrics.items() if isinstance(value, SupportsFloat)}
-        parity = [self.metrics[key] for key in PARITY if key in self.metrics]
-        if parity:
-            self.metrics["parity"] = max(parity, key=lambda size: (math.isnan(size), size))
         self._progress.update(self.task.id, completed=self.metrics.get("agent_steps", self.task.completed))
         if math.isfinite(value := self.metrics.get("episode_return", math.nan)):
             self._returns[int(200 * self.task.completed / (self.task.total or 1))] = value
@@ -95,7 +92,7 @@ class Lines:
         total, (elapsed, left) = f"{self.task.total:,.0f}", self._times()
         steps = f"{self.task.completed:>{len(total)},.0f} / {total}  {self.task.percentage:>3.0f}%"
         episodes = f"return {self._text('episode_return', ',.3f')}  length {self._text('episode_length', ',.1f')}"
-        policy = f"entropy {self._text('entropy', ',.2f')}  parity {self._text('parity', '.1g')}"
+        policy = f"entropy {self._text('entropy', ',.2f')}  parity {self._text(PARITY, '.1g')}"
         time = f"{elapsed} in total" if self.task.finished else f"{left} left"
         self.console.out(steps, f"{self._text('sps', ',.0f')} steps/s", episodes, policy, time, sep="  ")
 
@@ -142,7 +139,7 @@ class Bars(Lines):
         time = f"[dim]elapsed[/] {elapsed}  [dim]left[/] {left}"
         sparks = sparkline([*self._returns.values()], width - 22)
         value = f"[dim]return[/] [bold green]{self._text('episode_return', ',.3f'):>9}[/]  [green]{sparks}[/]"
-        styles = {"parity": "green" if self.metrics.get("parity", 0.0) <= HEALTHY_PARITY else "bold red"}
+        styles = {PARITY: "green" if self.metrics.get(PARITY, 0.0) <= HEALTHY_PARITY else "bold red"}
         table = [
             f"[dim]{label:<13}[/] [{styles.get(key, 'default')}]{self._text(key, spec):>8}[/]"
             for column in zip(*TABLE, strict=True)
