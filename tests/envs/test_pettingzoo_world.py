@@ -7,9 +7,10 @@ import pytest
 from mpe2 import simple_spread_v3
 from toy_play import play
 
+from holdfast.config import load_settings
 from holdfast.envs import PettingZooEnv, World, episode_seed, make_world
 from holdfast.envs.pettingzoo_world import PettingZooWorld
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, SettingsError
 
 
 def party(num_envs: int = 2, **kwargs: object) -> PettingZooEnv:
@@ -137,3 +138,11 @@ def test_faults_are_told_with_their_origin(fault: str, words: str):
     with pytest.raises(HoldfastError) as caught:
         world.step(np.zeros(6, int))
     assert f"pettingzoo:toy_zoo: environment 2 (slots 6 to 8) {words}" in str(caught.value)
+
+
+def test_a_package_that_is_not_installed_is_named_with_the_command_that_installs_it(tmp_path, monkeypatch):
+    (tmp_path / "needs_more.py").write_text("import not_here_either.part\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for module, package in {"not_here.simple_spread_v3": "not_here", "needs_more": "not_here_either"}.items():
+        with pytest.raises(SettingsError, match=f"pip install {package}$"):
+            load_settings([f"env=pettingzoo:{module}"]).env.describe()

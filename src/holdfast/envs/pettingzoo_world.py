@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
 from difflib import get_close_matches
 from functools import partial
@@ -131,7 +132,7 @@ def make_env(settings: PettingZooEnv) -> Any:
     except Exception as error:
         raise SettingsError(
             f"env={printable(settings.name)}: the module cannot be imported.{_nearest(module_name)}\n"
-            f"{describe_error(error)}"
+            f"{describe_error(error)}{_how_to_install(error)}"
         ) from error
     if not hasattr(module, "parallel_env"):
         raise SettingsError(
@@ -144,6 +145,14 @@ def make_env(settings: PettingZooEnv) -> Any:
         raise SettingsError(
             f"env={settings.name}: creating the environment failed.\n{describe_error(error)}"
         ) from error
+
+
+def _how_to_install(error: Exception) -> str:
+    """Return a line with the command that installs the package that an import did not find; "" if it is installed."""
+    package = (getattr(error, "name", None) or "").partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or not package or importlib.util.find_spec(package):
+        return ""
+    return f"\n{package} is not installed. If its package has the same name: pip install {package}"
 
 
 def _nearest(module_name: str) -> str:
