@@ -60,14 +60,22 @@ def _escape(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+def message_of(error: BaseException) -> str:
+    """Return str(error), even if that raises."""
+    try:
+        return str(error)
+    except Exception as problem:
+        return f"(its message cannot be shown: __str__ raised {type(problem).__name__})"
+
+
 def first_line(error: BaseException) -> str:
     """Return the first line of the error message, cut at 200 characters."""
-    return (str(error).strip().splitlines() or ["no message"])[0][:200]
+    return (message_of(error).strip().splitlines() or ["no message"])[0][:200]
 
 
 def one_line(error: BaseException, limit: int = 200) -> str:
     """Return the whole error message on one line, cut at `limit` characters."""
-    return " ".join(str(error).split())[:limit]
+    return " ".join(message_of(error).split())[:limit]
 
 
 def name_some(names: Iterable[str], most: int = 3) -> str:

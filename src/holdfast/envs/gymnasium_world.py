@@ -60,9 +60,9 @@ class GymWorld(World):
                     read(obs, obs_rows[row])
                     if masks is not None:
                         masks.read(info, b.action_mask[row])
-        except HoldfastError:
+        except (HoldfastError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise self._failure(row, "step", error) from error
 
     def _start(self, index: int, seed: int) -> None:
@@ -71,7 +71,9 @@ class GymWorld(World):
             self._reader.read(obs, self._obs[index])
             if self._masks is not None:
                 self._masks.read(info, self.buffers.action_mask[index])
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise self._failure(index, "reset", error) from error
 
     def close_extras(self, **kwargs: Any) -> None:

@@ -50,9 +50,9 @@ class PettingZooWorld(World):
         for index in envs:
             try:
                 self._step_env(index, actions)
-            except HoldfastError:
+            except (HoldfastError, KeyboardInterrupt):
                 raise
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
                 raise self._failure(index, "step", error) from error
             slots = self.slots_of(index)
             if not any(self._present[slots]):  # start the next episode for all slots, even those that waited
@@ -102,7 +102,9 @@ class PettingZooWorld(World):
                 else:
                     self.buffers.obs[slot] = 0
                 self._read_mask(infos, agent, slot)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise self._failure(index, "reset", error) from error
 
     def _read_mask(self, infos: Any, agent: Any, slot: int, final: bool = False) -> None:

@@ -73,7 +73,9 @@ class VectorWorld(World):
         try:
             obs, _ = self._envs.reset(seed=episode_seed(point.seed, self.env_ids.start, 0))
             self._reader.read(obs, self.buffers.obs)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise self._explain("reset", error) from error
 
     def _step(self, envs: range) -> None:
@@ -89,9 +91,9 @@ class VectorWorld(World):
             ended = b.terminated | b.truncated
             self._restart(ended, info)
             b.episode += ended
-        except HoldfastError:
+        except (HoldfastError, KeyboardInterrupt):
             raise
-        except Exception as error:
+        except BaseException as error:
             raise self._explain("step", error) from error
 
     def _restart(self, ended: np.ndarray, info: dict[str, Any]) -> None:
@@ -114,7 +116,7 @@ class VectorWorld(World):
             self._reader.read(obs, self._fresh_obs)
             b.obs[ended] = self._fresh_obs[ended]
 
-    def _explain(self, doing: str, error: Exception) -> HoldfastError:
+    def _explain(self, doing: str, error: BaseException) -> HoldfastError:
         where = numbered("environment", self.env_ids)
         return environment_error(self.world_spec.name, where, doing, self.steps, error)
 
