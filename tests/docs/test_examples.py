@@ -35,7 +35,9 @@ def classes(source: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("page", ["README.md", "docs/policies.md"])
 def test_the_example_trains_the_policy_of_the_page(page):
-    block = next(text for text in re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL) if "MyPolicy(" in text)
+    block = next(
+        text for text in re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL) if "MyPolicy(" in text
+    )
     assert classes(block)["MyPolicy"] == classes((ROOT / "examples" / "custom_policy.py").read_text())["MyPolicy"]
 
 

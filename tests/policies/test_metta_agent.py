@@ -363,7 +363,11 @@ class BadCore(LSTMWrapper):
 
 @pytest.mark.parametrize(
     ("word", "unset"),
-    [("policy.hidden=8", "policy.hidden=None"), ("policy.layers=1", "policy.layers=None"), ("policy.core=gru", "policy.core=own")],
+    [
+        ("policy.hidden=8", "policy.hidden=None"),
+        ("policy.layers=1", "policy.layers=None"),
+        ("policy.core=gru", "policy.core=own"),
+    ],
 )
 def test_a_class_that_does_not_take_a_common_setting_is_told_how_to_unset_it(tmp_path, word, unset):
     file = tmp_path / "plain.py"
@@ -372,7 +376,7 @@ def test_a_class_that_does_not_take_a_common_setting_is_told_how_to_unset_it(tmp
         MettaAgent(load_settings([f"py_agent={file}:Plain", word]).policy, VECTOR)
     assert unset in str(error.value)
     settings = tmp_path / "mine.yaml"
-    settings.write_text("policy: {%s}" % word.removeprefix("policy.").replace("=", ": "))
+    settings.write_text(f"{word.replace('=', ': ')}\n")
     MettaAgent(load_settings([f"settings={settings}", f"py_agent={file}:Plain", unset]).policy, VECTOR)
 
 

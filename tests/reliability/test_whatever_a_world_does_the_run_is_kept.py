@@ -23,7 +23,7 @@ from holdfast.errors import HoldfastError
 from holdfast.runs import read_metrics
 from holdfast.trainer import train
 from holdfast.trainer.signals import Stopped
-from support.commands import holdfast_process
+from support.commands import Commands, holdfast_process
 from support.runs import CARTPOLE, REPOSITORY, SMALL_NET, TINY, digest, last_of_each
 
 ROWDY = ["env=gym:support.rowdy:Rowdy-v0", *TINY, *SMALL_NET]
@@ -176,6 +176,60 @@ def test_exit_codes_without_output(streams, words, code):
     done = holdfast(streams, *words)
     assert (done.returncode, done.stdout) == (code, "")
     assert ("No space left on device" in done.stderr) == ("2>" not in streams and "full" in streams)
+
+
+@pytest.fixture(scope="module")
+def commands():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(REPOSITORY / "tests"), prepend=os.pathsep)
+        with Commands() as commands:
+            yield commands
+
+
+@pytest.mark.parametrize(
+    ("when", "deed"), [("step", "fail"), ("step", "exit"), ("step", "go_on"), ("reset", "go_on"), ("init", "go_on")]
+)
+def test_a_child_that_a_world_forks_is_no_second_trainer(when, deed, behaved, commands, tmp_path):
+    done = commands("train", *rowdy(**{when: f"fork_and_{deed}"}), "run=demo", cwd=tmp_path, limit=100)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.count("Next: ") == 1
+    assert_whole(tmp_path / "runs" / "demo")
+    assert results(tmp_path / "runs" / "demo") == behaved
+
+
+@pytest.mark.parametrize(
+    ("deed", "named"),
+    [
+        ("raise_odd", "Odd: odd"),
+        ("raise_generator_exit", "GeneratorExit"),
+        ("raise_mute", "Mute"),
+        ("raise_many_lines", "line 1"),
+    ],
+)
+def test_whatever_a_world_raises_is_a_few_lines_that_name_it(deed, named, commands, tmp_path):
+    for when in ("reset", "step"):
+        done = commands("train", *rowdy(**{when: deed}), f"run={when}", cwd=tmp_path)
+        assert done.code == 1
+        assert "gym:support.rowdy:Rowdy-v0: environment 0" in done.err
+        assert named in done.err
+        assert f"in {deed}, rowdy.py line" in done.err
+        assert len(done.lines) < 12
+
+
+@pytest.mark.parametrize("deed", ["close_files", "allow_no_files", "use_device_meta"])
+def test_a_world_that_breaks_the_process_is_named(deed, commands, tmp_path):
+    done = commands("train", *rowdy(step=deed), "run=demo", cwd=tmp_path)
+    assert done.code not in (0, -9)
+    assert re.search("(?<!env=)gym:support.rowdy:Rowdy-v0", done.err)
+    assert deed != "close_files" or "Traceback" not in done.err
+    assert list_checkpoints(tmp_path / "runs" / "demo" / "checkpoints")
+
+
+def test_a_world_that_replaces_the_streams(behaved, commands, tmp_path):
+    done = commands("train", *rowdy(step="replace_streams"), "run=demo", cwd=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    assert "Next: " in done.out
+    assert results(tmp_path / "runs" / "demo") == behaved
 
 
 EXITS = """

@@ -12,6 +12,7 @@ import torch
 
 from holdfast.checkpoint import save_checkpoint
 from holdfast.config import load_run_settings, load_settings
+from holdfast.custom_code import FORKED
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.runs import RunFolder, find_resumable, read_metrics
 from holdfast.runs.folder import size_of_metrics
@@ -338,3 +339,26 @@ def test_nothing_is_removed_once_the_lock_is_gone(tmp_path, monkeypatch):
         raise ZeroDivisionError
     assert there[0] == ["lock"]
     assert not run.path.exists()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda run: run.log_metrics({"update": 2}),
+        lambda run: run.write_summary({}),
+        lambda run: run.close(),
+        lambda run: run.__exit__(ValueError),
+    ],
+)
+def test_a_forked_child_ends_before_it_touches_the_run(call, tmp_path):
+    with RunFolder.create(settings(tmp_path, "run=demo")) as run:
+        run.log_metrics({"update": 1})
+        child = os.fork()
+        if child == 0:
+            try:
+                call(run)
+            finally:
+                os._exit(77)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == FORKED
+        assert read_metrics(run.path) == [{"update": 1}]
+        assert sorted(os.listdir(run.path)) == ["config.yaml", "lock", "metrics.jsonl", "run-id"]

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -59,6 +60,86 @@ def exit_at_once() -> None:
 
 def exit_politely() -> None:
     sys.exit(0)
+
+
+def fork(child: Callable[[], None]) -> None:
+    """Fork at some calls; the child calls `child` and, if that returns, goes on. This process waits until it has ended."""
+    calls.append(None)
+    if len(calls) not in (1, 2, 20, 150):
+        return
+    if (pid := os.fork()) == 0:
+        child()
+    else:
+        os.waitpid(pid, 0)
+
+
+def fork_and_go_on() -> None:
+    fork(lambda: None)
+
+
+def fork_and_fail() -> None:
+    fork(fail)
+
+
+def fork_and_exit() -> None:
+    fork(exit_politely)
+
+
+class Odd(BaseException):
+    pass
+
+
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no message")
+
+
+def raise_odd() -> None:
+    raise Odd("odd")
+
+
+def raise_generator_exit() -> None:
+    raise GeneratorExit
+
+
+def raise_mute() -> None:
+    raise MuteError
+
+
+def raise_many_lines() -> None:
+    raise ValueError("\n".join(f"line {i}" for i in range(200)))
+
+
+def late(deed: Callable[[], None]) -> None:
+    """Do it in the third rollout: 64 steps per update, and the replay test has played some before."""
+    calls.append(None)
+    if len(calls) == 150:
+        deed()
+
+
+def close_files() -> None:
+    late(lambda: os.closerange(3, 256))
+
+
+def allow_no_files() -> None:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    late(lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (3, limit)))
+
+
+def use_device_meta() -> None:
+    late(lambda: torch.set_default_device("meta"))
+
+
+class Unwritable:
+    def write(self, *_: object) -> int:
+        raise ValueError("unwritable")
+
+    def flush(self) -> None:
+        raise ValueError("unwritable")
+
+
+def replace_streams() -> None:
+    sys.stdout = sys.stderr = Unwritable()
 
 
 def use_up_memory() -> None:

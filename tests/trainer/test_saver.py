@@ -59,7 +59,7 @@ def test_a_run_that_an_error_ends_says_so_too(tmp_path: Path, caplog: pytest.Log
     faulty = [*WORDS, "env=gym:support.faulty:Faulty-v0", "env.hide=[]", "env.kwargs.field=reward"]
     with pytest.raises(NonFiniteError):
         run(faulty, tmp_path, "demo")
-    assert "The run failed. The run is saved up to update 1; to resume it: holdfast train run=demo" in caplog.text
+    assert "failed. The run is saved up to update 1; to resume it: holdfast train run=demo" in caplog.text
 
 
 def test_a_checkpoint_that_cannot_be_removed_is_no_failed_save(tmp_path: Path, monkeypatch, caplog):

@@ -46,6 +46,9 @@ class StderrHandler(logging.StreamHandler):
         if self.stream is not None:  # None in a library, if it was closed before Python started
             super().emit(record)
 
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  (logging's name)
+        """Drop a message that cannot be written: custom code may have replaced sys.stderr."""
+
 
 @contextmanager
 def log_to_stderr() -> Iterator[None]:

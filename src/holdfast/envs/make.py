@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from holdfast.config.sections import EnvSection
 from holdfast.config.settings import TrainerSettings
+from holdfast.custom_code import forked_child_ended
 from holdfast.envs.world import World
 from holdfast.errors import SettingsError
 
@@ -27,7 +28,8 @@ def make_world(
     """
     env_ids = range(settings.num_envs) if env_ids is None else env_ids
     if num_workers == 0:
-        return settings.build(env_ids)
+        with forked_child_ended():
+            return settings.build(env_ids)
     if settings.single_generator:
         raise SettingsError(
             f"trainer.num_workers={num_workers} with env={settings.name}: all environments share one random "

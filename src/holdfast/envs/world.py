@@ -10,6 +10,7 @@ If a worker failed in a step, the rows of its environments are false in `info["v
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from holdfast.custom_code import end_if_forked, forked_child_ended
 from holdfast.envs.failures import BadMask, environment_error, numbered
 from holdfast.errors import HoldfastError, NonFiniteError, SettingsError
 from holdfast.spec import WorldSpec, keys
@@ -142,7 +144,8 @@ class World(gymnasium.vector.VectorEnv):
         """Bring every environment to this replay point by replaying its current episode."""
         self.seed, self.steps = point.seed, point.steps
         b = self.buffers
-        self._replay_to(point)
+        with forked_child_ended():
+            self._replay_to(point)
         b.rewards[:], b.terminated[:], b.truncated[:], b.valid[:] = 0.0, False, False, True
         self._check_finite()
         return b.obs, ({keys.ACTION_MASK: b.action_mask} if b.action_mask.size else {})
@@ -165,7 +168,11 @@ class World(gymnasium.vector.VectorEnv):
         if actions is not b.actions:
             b.actions[:] = actions
         self.steps += 1
-        self._step(self._all)
+        process = os.getpid()
+        try:
+            self._step(self._all)
+        finally:
+            end_if_forked(process)
         self._check_finite()
         info = {"final_obs": b.final_obs, "valid": b.valid}
         if b.action_mask.size:

@@ -18,6 +18,7 @@ from uuid import uuid4
 import pydantic_core
 
 from holdfast.config import Settings, settings_to_yaml
+from holdfast.custom_code import end_if_forked
 from holdfast.errors import CheckpointError, HoldfastError, SettingsError, printable, reason_of
 from holdfast.files import Folder, restore_umask, write_error
 from holdfast.runs.lock import RunLock
@@ -46,6 +47,11 @@ class RunFolder:
         self._lock = lock
         self._metrics = folder.append(METRICS)
         self._unwritten: list[bytes] = []
+        self._owner = os.getpid()
+
+    def end_unless_owner(self) -> None:
+        """End this process at once if it is a child that the world or the policy forked: the run is not its own."""
+        end_if_forked(self._owner)
 
     @classmethod
     def create(cls, settings: Settings, runs: Path | None = None) -> RunFolder:
@@ -94,14 +100,16 @@ class RunFolder:
         self._write_lines()
 
     def _write_lines(self) -> None:
-        data = b"".join(self._unwritten)
-        start = self._metrics.seek(0, io.SEEK_END)
+        self.end_unless_owner()
+        data, start = b"".join(self._unwritten), None
         try:
+            start = self._metrics.seek(0, io.SEEK_END)
             written = self._metrics.write(data)
             if written != len(data):
                 raise OSError("only part of a line was written")
         except OSError as error:
-            self._metrics.truncate(start)
+            with suppress(OSError):
+                self._metrics.truncate(start)
             raise write_error(self.path / METRICS, error) from error
         self._unwritten.clear()
 
@@ -131,21 +139,24 @@ class RunFolder:
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json atomically."""
+        self.end_unless_owner()
         try:
             self.folder.replace(SUMMARY, _to_json(summary, indent=2))
         except OSError as error:
             raise write_error(self.path / SUMMARY, error) from error
 
     def close(self) -> None:
-        self._metrics.close()
-        self._lock.release()
-        self.folder.close()
+        self.end_unless_owner()
+        for close in (self._metrics.close, self._lock.release, self.folder.close):
+            with suppress(OSError):  # custom code may have closed the file
+                close()
 
     def __enter__(self) -> RunFolder:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
         """Close the run. If it failed before its first update, delete the folder, so that the name is free again."""
+        self.end_unless_owner()
         with suppress(OSError):
             if kind is not None and not has_begun(self.path):
                 for name in (METRICS, CONFIG, RUN_ID):

@@ -80,7 +80,7 @@ def train(settings: Settings, resumable: Resumable | None, group: Group | None =
         raise
     except (Exception, SystemExit):
         if run is not None and run.saved:
-            logger.warning("The run failed%s", _describe_saved(settings, run))
+            logger.warning("The run in %s failed%s", settings.env.name, _describe_saved(settings, run))
         raise
     return TrainResult(run.path if run else runs, summary)
 

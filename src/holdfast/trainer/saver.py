@@ -87,6 +87,7 @@ class Saver(SharedSaver):
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Save the last finished update when an error or a signal ends the run."""
+        self.run.end_unless_owner()
         if self._saves_after(kind):
             try:
                 self.write(last=True)
@@ -135,6 +136,7 @@ class Saver(SharedSaver):
         self._signals.raise_if_asked()
 
     def _write(self, snapshot: Snapshot) -> None:
+        self.run.end_unless_owner()
         self.run.sync_metrics()
         messages = []
         while self._refused:
