@@ -74,8 +74,9 @@ def test_a_finished_run_is_left_as_it_is(tmp_path, caplog):
     words = [*SMALL, f"runs_dir={tmp_path}", "run=demo"]
     run = train(load_settings(words)).run
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    train(load_settings(words))
-    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    for more in ([], ["trainer.lr=1e-4"]):
+        train(load_settings([*words, *more]))
+        assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     assert "already finished at 128 steps; raise trainer.total_timesteps" in caplog.text
 
 

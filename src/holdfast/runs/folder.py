@@ -74,10 +74,13 @@ class RunFolder:
         return run
 
     @classmethod
-    def reopen(cls, path: Path, settings: Settings, saved: int, metrics_bytes: int) -> RunFolder:
+    def reopen(
+        cls, path: Path, settings: Settings, saved: int, metrics_bytes: int, finished: bool = False
+    ) -> RunFolder:
         """Open a run to resume it after update `saved`; remove the metrics of later updates.
 
         metrics_bytes: the earlier size of metrics.jsonl; if it has changed, another process has resumed the run.
+        finished: no update is left, so config.yaml keeps the settings that the run was trained with.
         """
         with _as_settings_error(settings), ExitStack() as on_error:
             folder = Folder.open(path)
@@ -89,7 +92,8 @@ class RunFolder:
             run = cls(folder, lock, saved)
             on_error.callback(run._metrics.close)
             run._cut_metrics(saved)
-            run._write_config(settings)
+            if not finished:
+                run._write_config(settings)
             folder.remove(SUMMARY)
             on_error.pop_all()
         return run

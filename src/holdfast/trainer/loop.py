@@ -71,7 +71,8 @@ def train(settings: Settings, resumable: Resumable | None, group: Group | None =
         with signals.listening(), ExitStack() as stack:
             worlds = make_worlds(settings, shards, stack)
             if shards.group.leads:
-                found = resumable and (runs / resumable.path.name, settings, saved, resumable.metrics_bytes)
+                done = saved >= plan.updates
+                found = resumable and (runs / resumable.path.name, settings, saved, resumable.metrics_bytes, done)
                 run = stack.enter_context(RunFolder.reopen(*found) if found else RunFolder.create(settings, runs))
             summary = _train(settings, plan, start, worlds, run, signals)
     except Stopped:
