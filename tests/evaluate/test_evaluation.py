@@ -63,6 +63,15 @@ def test_a_checkpoint_that_is_not_there(run: Path):
         evaluate_run(run, checkpoint=there)
 
 
+def test_a_run_without_a_checkpoint_is_told_when_it_gets_one_and_how_to_continue(run: Path, tmp_path: Path):
+    new = tmp_path / "runs" / "new"
+    new.mkdir(parents=True)
+    shutil.copy(run / "config.yaml", new)
+    with pytest.raises(SettingsError, match=r"has no checkpoint\..*trainer\.checkpoint_interval") as error:
+        evaluate_run(new)
+    assert str(error.value).endswith(f"holdfast train run=new runs_dir={tmp_path / 'runs'}")
+
+
 def test_an_endless_episode_is_an_error_that_names_the_slot():
     settings = load_settings(["env=gym:CartPole-v1", "env.num_envs=2", "policy.hidden=8"])
     policy = make_policy(settings.policy, settings.env.describe())

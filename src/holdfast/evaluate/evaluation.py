@@ -21,6 +21,7 @@ from holdfast.envs import make_world
 from holdfast.errors import HoldfastError, SettingsError, printable
 from holdfast.policies import MettaAgent, OwnPolicySettings, Policy, Sampling
 from holdfast.rollout import Episode, EpisodeTracker, first_inputs
+from holdfast.runs import resume_words
 from holdfast.runs.folder import CHECKPOINTS, CONFIG
 from holdfast.runs.json_data import as_checkpoint_error
 from holdfast.spec import WorldSpec, keys
@@ -97,10 +98,20 @@ def load_agent(
         paths = newest_first(folder)
     found = first_usable(paths, restore)
     if found is None:
-        names = ", ".join(path.name for path in list_checkpoints(folder)[-5:]) or "none"
+        names = ", ".join(path.name for path in list_checkpoints(folder)[-5:])
         wanted = f"checkpoint {printable(checkpoint)}" if checkpoint else "checkpoint"
-        raise SettingsError(f"{run_dir} has no {wanted}. Checkpoints there: {names}.")
+        raise SettingsError(
+            f"{run_dir} has no {wanted}. {f'Checkpoints there: {names}.' if names else _when_saved(settings, run_dir)}"
+        )
     return found[1], settings, found[0]
+
+
+def _when_saved(settings: Settings, run_dir: Path) -> str:
+    """Return when a run without a checkpoint gets its first one, and the command that continues it."""
+    interval = settings.trainer.checkpoint_interval
+    due = f"after {interval} updates (trainer.checkpoint_interval) and " if interval else ""
+    here = settings.model_copy(update={"run": run_dir.name, "runs_dir": str(run_dir.parent)})
+    return f"The first is written {due}at the end of the run. To continue it: holdfast train {resume_words(here, here)}"
 
 
 def _with_code(settings: Settings, py_agent: str | None, run_dir: Path) -> Settings:
