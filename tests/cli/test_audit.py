@@ -178,6 +178,7 @@ def test_the_checks_are_listed(capsys):
             ["py_agent=fast", "--only", "slots_are_independant"],
             "there is no check slots_are_independant. Did you mean slots_are_independent?",
         ),
+        (["py_agent=fast", "--only", "reset"], "Did you mean reset_"),
         (["py_agent=fast", "--declare", "laziness"], "unknown deviation laziness"),
         (["{file}:three"], "cannot audit int"),
         (["{file}:nobody"], "no such name in the file"),

@@ -227,6 +227,7 @@ def test_evaluate_elsewhere_and_with_code(words, evaluations):
     ("words", "part"),
     [
         (["trainer.lr=1"], "trainer.lr=1: only the world can be changed here"),
+        (["py_agent=./mine.py:Mine"], "--py-agent ./mine.py:Mine"),
         (["env=memry"], "Did you mean memory?"),
         (["env=memory", "env.corridor=0"], "env.corridor=0"),
     ],
@@ -333,6 +334,7 @@ def test_settings_names_a_key_of_all_agents_once(capsys):
     ("words", "part"),
     [
         (["trainr"], "Did you mean trainer?"),
+        (["lr"], "Did you mean trainer.lr?"),
         (["env=memry"], "Did you mean memory?"),
         (["py_agent=fst"], "Did you mean fast?"),
         (["trainer.lr=3"], "env=NAME, py_agent=NAME or agent=NAME"),

@@ -85,6 +85,7 @@ def refusal(words: list[str]) -> str:
         (["py_agent=fst"], ["py_agent=fst", "Did you mean fast?", "box"]),
         (["py_agent="], ["py_agent=", "Agents: ", "fast"]),
         (["settings=quikstart"], ["settings=quikstart", "Did you mean quickstart?", "cartpole_no_velocity"]),
+        (["settings=cartpole"], ["Did you mean cartpole_no_velocity?"]),
         (["settings="], ["settings=", "no such settings file"]),
         # numbers
         (["trainer.total_timesteps=1.5"], ["trainer.total_timesteps=1.5", "a whole number from 1"]),
@@ -154,7 +155,7 @@ def test_the_first_error_by_the_order_of_the_words_and_how_many_more():
     assert "5 more errors: foo, trainer.gamma, bar" in message
     assert refusal(words[2:]).startswith("unknown key foo")
     assert refusal(words[::-1]).startswith("env=memry: no such world")
-    assert refusal(["seed=-1", "foo=1"]).endswith("1 more error: foo.")
+    assert "1 more error: trainer.total_timesteps=0: needs" in refusal(["seed=-1", "trainer.total_timesteps=0"])
 
 
 def test_one_mistake_is_one_error():

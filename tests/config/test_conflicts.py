@@ -55,6 +55,8 @@ def test_every_rule_is_tried():
         ),
         (["trainer.minibatch_size=100"], "trainer.minibatch_size=100: must be a multiple of trainer.horizon"),
         (["trainer.batch_size=100"], "trainer.batch_size=100: must be a multiple of "),
+        (["env=gym:X", "env.num_envs=3", "trainer.horizon=7", "trainer.batch_size=100"], "3 slots"),
+        (["env=gym:X", "env.num_envs=3", "trainer.horizon=7", "trainer.batch_size=100"], "84 or 105"),
         (
             ["trainer.batch_size=1024", "trainer.minibatch_size=384"],
             "does not divide trainer.batch_size=1024",

@@ -149,7 +149,9 @@ def evaluate(
         list[str] | None,
         typer.Argument(metavar="[env=NAME env.KEY=VALUE]", help="Changes to the world; default: the run's world."),
     ] = None,
-    episodes: Annotated[int, typer.Option(min=1, max=1_000_000, help="Number of episodes to play.")] = 20,
+    episodes: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="Play at least this many, the same number in every slot.")
+    ] = 20,
     sample: Annotated[
         bool, typer.Option("--sample", help="Sample actions; default: the most probable action.")
     ] = False,

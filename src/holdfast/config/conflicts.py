@@ -75,4 +75,13 @@ def find_conflicts(settings: Settings, given: Collection[str] = ()) -> Iterator[
         reason = "has no effect with policy.weights, which replaces the initial weights. Remove one of the two keys."
         yield conflict("policy.init", reason)
     if sizes := size_problem(trainer):
-        yield sizes
+        key, message = sizes
+        yield key, message + (_nearest_batches(settings) if key == "trainer.batch_size" else "")
+
+
+def _nearest_batches(settings: Settings) -> str:
+    """Return the nearest valid batch sizes. The number of agents is known only once the world is built."""
+    num_envs, horizon, batch = settings.env.num_envs, settings.trainer.horizon, settings.trainer.batch_size or 0
+    below = batch // (num_envs * horizon) * num_envs * horizon
+    sizes = " or ".join(str(size) for size in (below, below + num_envs * horizon) if size)
+    return f" With {num_envs} environments of one agent each ({num_envs} slots), the nearest are {sizes}."

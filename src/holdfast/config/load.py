@@ -55,7 +55,11 @@ def load_run_settings(path: Path) -> Settings:
 def load_run_world(path: Path, words: Sequence[str] = ()) -> EnvSection:
     """Load the world of a run's config.yaml, changed by words such as `env=memory env.corridor=6`."""
     if odd := next((word for word in words if not word.startswith(("env=", "env."))), None):
-        raise SettingsError(f"{printable(odd)}: only the world can be changed here, as in env=memory env.corridor=6.")
+        code = odd.removeprefix("py_agent=")
+        hint = f" To name the code of the run's policy, use --py-agent {printable(code)}." if code != odd else ""
+        raise SettingsError(
+            f"{printable(odd)}: only the world can be changed here, as in env=memory env.corridor=6.{hint}"
+        )
     typed, problems = split_words(words)
     from_file = [g for g in _read_file(path, problems, of_run=True) if g.key.startswith("env.")]
     settings = _build(from_file, typed, problems)
@@ -245,10 +249,12 @@ def _in_file(g: Given) -> str:
 
 
 def _first(problems: list[Problem]) -> SettingsError:
-    """Return an error with the first problem in the order of the words, and the number and keys of the others."""
+    """Return an error with the first problem in the order of the words, and the other one, or the keys of the others."""
     first, *more = sorted(problems, key=lambda problem: problem.order)
     message = first.message
-    if more:
+    if len(more) == 1:
+        message += f"\n1 more error: {more[0].message.splitlines()[0]}"
+    elif more:
         shown = name_some(printable(problem.key, 40) for problem in more)
-        message += f"\n{len(more)} more {'error' if len(more) == 1 else 'errors'}: {shown}."
+        message += f"\n{len(more)} more errors: {shown}."
     return SettingsError(message)

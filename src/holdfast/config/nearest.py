@@ -19,9 +19,12 @@ def nearest(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | 
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """Return " Did you mean ...?" with the nearest candidate, to append to a message; "" if no candidate is similar."""
-    found = nearest(name, candidates)
-    return f" Did you mean {found}?" if found else ""
+    """Return " Did you mean ...?" with the nearest candidate, or with up to three that contain the name; "" if there is none."""
+    known = list(candidates)
+    near = nearest(name, known)
+    inside = [known_name for known_name in known if len(name) > 2 and name.lower() in known_name.lower()]
+    found = [near] if near else inside[:3]
+    return f" Did you mean {' or '.join(found)}?" if found else ""
 
 
 def unknown_key(name: str, known: Collection[str], chosen: dict[str, str]) -> str:
@@ -32,7 +35,7 @@ def unknown_key(name: str, known: Collection[str], chosen: dict[str, str]) -> st
     if name in groups():
         example = next((f", such as {key}" for key in known if key.startswith(f"{name}.")), "")
         return f"{name} is a group of keys. Set a single key of the group{example}."
-    meant = _meant(name, known) or _meant(name, everywhere) or _described(name)
+    meant = nearest_key(name, known) or nearest_key(name, everywhere) or _described(name)
     if meant is None:
         group = name.rpartition(".")[0]
         group = f" {group}" if group in groups() else ""
@@ -71,7 +74,7 @@ def unknown_agent(key: str, name: str) -> str:
     return f"no such agent.{hint}\nAgents: {', '.join(agent_names(key))}, or a custom {file}."
 
 
-def _meant(name: str, keys: Collection[str]) -> str | None:
+def nearest_key(name: str, keys: Collection[str]) -> str | None:
     """Return a key whose last part equals or resembles that of `name`; keys in the same group are preferred.
 
     Only last parts are compared, because with the prefix `trainer.` any two names would be similar.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from holdfast.config.describe import Key, describe_keys, groups, keys_by_name, mappings
 from holdfast.config.files import ready_names
-from holdfast.config.nearest import did_you_mean, nearest, unknown_agent, unknown_env
+from holdfast.config.nearest import nearest, nearest_key, unknown_agent, unknown_env
 from holdfast.config.registry import WORLDS
 from holdfast.config.sections import agent_names, find_policy, find_world
 from holdfast.config.values import MAX_DEPTH, parse_yaml
@@ -150,7 +150,9 @@ def list_keys(words: Sequence[str]) -> list[Key]:
     found = [key for key in keys if key.name.startswith(prefix)]
     if not found:
         names = {key.name for key in keys} | groups()
-        raise SettingsError(f"no key starts with {printable(prefix)}.{did_you_mean(prefix, names)}")
+        meant = nearest_key(prefix, names)
+        hint = f" Did you mean {meant}?" if meant else ""
+        raise SettingsError(f"no key starts with {printable(prefix)}.{hint}")
     return found
 
 
