@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-exit_at_once = os._exit  # training replaces os._exit, which custom code may call
+from holdfast.custom_code import exit_at_once
 
 
 class Stopped(KeyboardInterrupt):
