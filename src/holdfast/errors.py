@@ -15,7 +15,12 @@ COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class HoldfastError(Exception):
-    """An error that the user can fix; the message names the cause, the value and what to do."""
+    """An error that the user can fix; the message names the cause, the value and what to do.
+
+    claimed: this rank has told the others that it reports the error, so they stay quiet.
+    """
+
+    claimed = False
 
 
 class SettingsError(HoldfastError):

@@ -13,7 +13,7 @@ from enum import StrEnum
 import typer
 
 from holdfast.cli.github import annotation
-from holdfast.config.ranks import own_rank
+from holdfast.config.ranks import own_rank, started_ranks
 from holdfast.errors import HoldfastError, SettingsError, for_terminal, place_of, reason_of
 
 BAD_SETTINGS, FAILED, INTERRUPTED = 2, 1, 130
@@ -72,6 +72,13 @@ def log_to_stderr() -> Iterator[None]:
         logger.propagate = before[1]
 
 
+def _claim_report() -> bool:
+    """Return whether this rank should print an error that it met before it joined the others."""
+    from holdfast.ranks.store import claim_report  # slow, because it imports torch
+
+    return claim_report()
+
+
 @contextmanager
 def reporting_failures() -> Iterator[None]:
     """Run a command: print its log messages, and turn errors and signals into a message and an exit code."""
@@ -79,7 +86,8 @@ def reporting_failures() -> Iterator[None]:
         with log_to_stderr():
             yield
     except HoldfastError as error:
-        typer.echo(for_terminal(str(error)), err=True)
+        if error.claimed or started_ranks() == 1 or _claim_report():
+            typer.echo(for_terminal(str(error)), err=True)
         raise typer.Exit(BAD_SETTINGS if isinstance(error, SettingsError) else FAILED) from None
     except OSError as error:
         if error.filename is None or place_of(error):  # custom code failed: its traceback is needed

@@ -13,19 +13,18 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from holdfast.errors import SettingsError, first_line
 from holdfast.ranks.group import Group, OrderedSum, RankLostError, add_rows
 from holdfast.ranks.heartbeat import Heartbeat
 from holdfast.ranks.host import Host, HostSum
+from holdfast.ranks.store import JOIN_SECONDS, claim_report, connect
 
 logger = logging.getLogger(__name__)
 
 # torch 2.13 has renamed it
 all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
-JOIN_SECONDS = 60.0
 WAIT = timedelta(days=30)  # of a collective; the heartbeat notices a rank that has stopped
 
 
@@ -39,29 +38,25 @@ class Ranks(Group):
         self.host: Host | None = None
         self.names = [""] * self.size
         self.names = [data.decode() for data in self.gather(f"{socket.gethostname()}, pid {os.getpid()}".encode())]
-        self.host = Host.connect(self, store, timeout)
+        self.host = Host.connect(self, timeout)
         pids = self.host.pids if self.host is not None else {}
         self.heartbeat = Heartbeat(store.clone(), self.rank, self.names, pids, timeout, self.report_once)
 
     @classmethod
     def join(cls, device: torch.device, timeout: float) -> Ranks:
         """Join the ranks that the environment variables of torchrun name; raise SettingsError if that fails."""
-        address, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
+        store = connect()
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         try:
-            hosts_store = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-            limit = timedelta(seconds=JOIN_SECONDS)
-            store = TCPStore(address, int(port), None, is_master=hosts_store, timeout=limit, wait_for_workers=False)
-            backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-            attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-            mine = PrefixStore(f"holdfast/{os.environ.get('TORCHELASTIC_RUN_ID', '')}/{attempt}", store)
-            dist.init_process_group(backend, store=mine, rank=rank, world_size=size, timeout=WAIT)
-        except (RuntimeError, ValueError, OSError) as error:  # torch's network errors are RuntimeErrors
+            store.set_timeout(timedelta(seconds=JOIN_SECONDS))
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=WAIT)
+        except RuntimeError as error:
             raise SettingsError(
-                f"rank {rank} of {size} cannot join the others at {address or '(MASTER_ADDR is not set)'}:{port}: "
-                f"{first_line(error)[:150]}.\nCheck MASTER_ADDR and MASTER_PORT, and that all {size} ranks were started."
+                f"rank {rank} of {size} cannot connect to the others: {first_line(error)[:100].rstrip('.')}.\n"
+                f"Check that all {size} ranks were started and that their hosts can reach each other."
             ) from error
-        return cls(mine, device, timeout)
+        return cls(store, device, timeout)
 
     def gather(self, data: bytes) -> list[bytes]:
         with self._reporting():
@@ -115,10 +110,7 @@ class Ranks(Group):
             raise RankLostError(f"{own} has lost the connection to another rank") from error
 
     def claim_report(self) -> bool:
-        try:
-            return self.store.add("reported", 1) == 1
-        except RuntimeError:  # the store is gone
-            return True
+        return claim_report(self.store)
 
     def report_once(self, message: str) -> None:
         if self.claim_report():

@@ -14,7 +14,7 @@ import socket
 import struct
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import torch
@@ -41,7 +41,7 @@ class Host:
         self._mailbox = self.allocate(self.size * MAILBOX_BYTES)
 
     @classmethod
-    def connect(cls, ranks: Ranks, store: Any, timeout: float) -> Host | None:
+    def connect(cls, ranks: Ranks, timeout: float) -> Host | None:
         """Connect every pair of ranks; return None on every rank if one of them cannot be reached."""
         token = ranks.broadcast(uuid4().hex.encode()).decode()
         peers: dict[int, socket.socket] = {}

@@ -40,8 +40,9 @@ def train_together(settings: Settings) -> TrainResult:
     except HoldfastError as error:
         if not group.claim_report():
             raise SystemExit(BAD_SETTINGS if isinstance(error, SettingsError) else FAILED) from error
-        if not group.leads:
+        if not group.leads and not str(error).startswith("rank "):
             error.args = (f"rank {group.rank}: {error}",)
+        error.claimed = True
         raise
     except Exception:
         group.claim_report()
