@@ -170,7 +170,6 @@ GOES_ON: dict[str, Callable[[Place], Any]] = {
     "a huge line of metrics": metrics(lambda line: '{"update": "' + "x" * 100_000_000 + '"}'),
     "a line that is code": metrics(lambda line: "__import__('os').system('true')"),
     "a line of another update": metrics(lambda line: line.replace('"update": 2,', '"update": 7,')),
-    "metrics without end": sparse("metrics.jsonl"),
     "a pipe as metrics": pipe("metrics.jsonl"),
     "a folder as metrics": lambda p: ((p.run / "metrics.jsonl").unlink(), (p.run / "metrics.jsonl").mkdir()),
     "a link as metrics": lambda p: (p.link("metrics.jsonl"), shutil.rmtree(p.checkpoint)),

@@ -114,7 +114,7 @@ def broken_checkpoints(count: int, keep: bool = True) -> Kind:
 
 def sparse_metrics(place: Place) -> None:
     with open(place.run / "metrics.jsonl", "r+b") as file:
-        file.truncate(2**30)
+        file.truncate(2**42)
 
 
 def only_config(**policy_changes: Any) -> Kind:
@@ -191,7 +191,7 @@ ENDLESS: dict[str, Kind] = {
     "a group of 300,000 tensors that nobody needs": extra_groups(1, 300_000),
     "a thousand groups that nobody needs": extra_groups(1000, 1),
     "5000 damaged checkpoints": broken_checkpoints(5000),
-    "a gigabyte after the metrics": sparse_metrics,
+    "four terabytes after the metrics": sparse_metrics,
     "a world's map of 75,000 cells": settings(
         env={"name": "gym:FrozenLake-v1", "kwargs": {"desc": ["S" + "F" * 148 + "G"] + ["F" * 150] * 500}}
     ),
