@@ -133,7 +133,8 @@ def make_env(settings: PettingZooEnv) -> Any:
         module = importlib.import_module(module_name)
     except Exception as error:
         raise SettingsError(
-            f"env={printable(settings.name)}: the module cannot be imported.{_nearest(module_name)}\n"
+            f"env={printable(settings.name)}: the module {printable(module_name)!r} cannot be imported."
+            f"{_nearest(module_name)}\n"
             f"{describe_error(error)}{_how_to_install(error)}"
         ) from error
     if not hasattr(module, "parallel_env"):
