@@ -210,6 +210,17 @@ class AttendsToARingBuffer(GatesByMultiplying):
         return (weights[..., None] * buffer).sum(1), (buffer, step + 1)
 
 
+class KeepsAnEmptyTensor(Plain):
+    """One tensor of the state has width 0, as that of a part which is switched off."""
+
+    def initial_state(self, B):
+        return torch.zeros(B, 0), torch.zeros(B, HIDDEN)
+
+    def advance(self, obs, state, first):
+        h = self.module["cell"](obs, keep(state[1], first))
+        return h, (state[0], h)
+
+
 class KeepsOtherTypes(Plain):
     """Its state is a double, a boolean and a float."""
 

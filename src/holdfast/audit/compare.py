@@ -94,9 +94,10 @@ def to_double(x: Tensor) -> Tensor:
     return x.to(torch.complex128) if x.is_complex() else x.double()
 
 
-def by_slot(leaf: Tensor, slot_axis: int) -> Tensor:
-    """Flatten a state tensor to [slots, numbers]."""
-    return leaf.movedim(slot_axis, 0).unsqueeze(-1).flatten(1)
+def largest_by_slot(leaf: Tensor, slot_axis: int) -> Tensor:
+    """Return the largest number of a state tensor for each slot: [slots]. It is 0 if the tensor is empty."""
+    rows = leaf.movedim(slot_axis, 0).unsqueeze(-1).flatten(1)
+    return rows.amax(1) if rows.shape[1] else rows.new_zeros(len(rows))
 
 
 def state_differences(a: State, b: State, slot_axis: int) -> Tensor:
@@ -105,7 +106,7 @@ def state_differences(a: State, b: State, slot_axis: int) -> Tensor:
         shapes = [[[*leaf.shape] for leaf in state] for state in (a, b)]
         raise UnusableError(f"states have different shapes in different calls: {shapes[0]} and {shapes[1]}.")
     rows = [
-        by_slot(_distance(to_double(x.detach()), to_double(y.detach())), slot_axis).amax(1)
+        largest_by_slot(_distance(to_double(x.detach()), to_double(y.detach())), slot_axis)
         for x, y in zip(a, b, strict=True)
     ]
     return torch.stack(rows) if rows else torch.zeros(0, 1, dtype=torch.float64)

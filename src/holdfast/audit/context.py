@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from holdfast.audit import dependence
 from holdfast.audit.compare import differences, state_differences, until_actions_differ
-from holdfast.audit.dependence import DependencyMap, differentiable, differentiate, random_projection
+from holdfast.audit.dependence import DependencyMap, differentiable, differentiate, has_gradient, random_projection
 from holdfast.audit.findings import SAME, Check, Tally
 from holdfast.audit.probe import Probe
 from holdfast.audit.script import SEQUENCE, STEP, Script
@@ -110,7 +110,7 @@ class Context(Probe):
         try:
             total, leaves = self.projected_outputs(form, script, actions)
         except NotOfferedError:  # no output has a gradient
-            return [torch.zeros_like(leaf) for leaf in script.start if leaf.is_floating_point()]
+            return [torch.zeros_like(leaf) for leaf in script.start if has_gradient(leaf)]
         return [*differentiate(total.sum(), [*leaves.values()])] if leaves else []
 
     def start_state_influence(self, form: str, steps: tuple[int, ...]) -> tuple[list[int], Tensor, Tensor]:

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from holdfast.audit.compare import by_slot, differences
+from holdfast.audit.compare import differences, largest_by_slot
 from holdfast.audit.findings import NO_GRADIENT, SAME
 from holdfast.audit.probe import Probe
 from holdfast.audit.script import SEQUENCE, Script
@@ -133,7 +133,7 @@ def map_of_gradients(probe: Probe, form: str) -> DependencyMap:
             # NaN means "not measured" in a map.
             found = [g.nan_to_num(nan=float("inf"), posinf=float("inf")).abs() for g in gradients]
             if leaves:
-                rows = [by_slot(leaf, probe.subject.slot_axis).amax(1) for leaf in found[: len(leaves)]]
+                rows = [largest_by_slot(leaf, probe.subject.slot_axis) for leaf in found[: len(leaves)]]
                 size[0, :, t, b] = torch.stack(rows).amax(0).double()
             if obs.requires_grad:
                 size[1:, :, t, b] = found[-1].flatten(2).amax(-1).double()
@@ -141,8 +141,12 @@ def map_of_gradients(probe: Probe, form: str) -> DependencyMap:
 
 
 def differentiable(state: State) -> State:
-    """Copy a state, and record gradients for its floating-point tensors."""
-    return tuple(leaf.detach().clone().requires_grad_(leaf.is_floating_point()) for leaf in state)
+    """Copy a state, and record gradients for its floating-point tensors, unless they are empty."""
+    return tuple(leaf.detach().clone().requires_grad_(has_gradient(leaf)) for leaf in state)
+
+
+def has_gradient(leaf: Tensor) -> bool:
+    return leaf.is_floating_point() and leaf.numel() > 0
 
 
 def random_projection(outputs: dict[str, Tensor]) -> Tensor:

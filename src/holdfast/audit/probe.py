@@ -64,7 +64,8 @@ class Probe:
 
     def is_continuous(self, i: int, leaf: Tensor) -> bool:
         """Whether random numbers make sense as tensor i of a state."""
-        return (leaf.is_floating_point() or leaf.is_complex()) and i not in self.subject.no_gradient
+        numbers = (leaf.is_floating_point() or leaf.is_complex()) and leaf.numel() > 0
+        return numbers and i not in self.subject.no_gradient
 
     def _noise(self, leaf: Tensor) -> Tensor:
         dtype = leaf.dtype if leaf.is_complex() else None
