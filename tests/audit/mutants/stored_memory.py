@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from audit.mutants.reference_policy import ReferencePolicy
+from audit.mutants.reference_policy import HIDDEN, LAYERS, Network, ReferencePolicy
 from audit.mutants.register import caught_by
 from holdfast.audit.subject import Outputs, State
 
@@ -176,3 +176,26 @@ class SavesMemoryWithWeights(ReferencePolicy):
         outputs = super().act(obs, terminated, truncated, slots)
         self.module.register_buffer("kept", self.memory[0].clone())
         return outputs
+
+
+@caught_by("weights_load_with_other_slots", explained="the initial state is .* away.*a parameter or a buffer")
+class StartStateIsNotSaved(ReferencePolicy):
+    """Episodes start from random numbers that are drawn with the weights, but not saved with them."""
+
+    def network(self) -> Network:
+        self.start = torch.randn(2, LAYERS, 1, HIDDEN)
+        return super().network()
+
+    def initial_state(self, B: int) -> State:
+        return tuple(leaf.repeat(1, B, 1) for leaf in self.start)
+
+    def reset(self, state: State, first: Tensor) -> State:
+        begins = (first != 0)[None, :, None]
+        return tuple(torch.where(begins, new, leaf) for leaf, new in zip(state, self.start, strict=True))
+
+    def reset_memory(self) -> None:
+        self.memory = self.initial_state(self.memory[0].shape[1])
+
+    def reset_slots(self, slots: Tensor) -> None:
+        for leaf, new in zip(self.memory, self.start, strict=True):
+            leaf[:, slots] = new

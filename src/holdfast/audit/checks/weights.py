@@ -89,10 +89,11 @@ def _difference(ctx: Context, a: Trace, b: Trace) -> float:
 
 @CHECKS(look_at="rebuild")
 def weights_load_with_other_slots(ctx: Context, tally: Tally) -> None:
-    """Weights saved after acting with N slots can be loaded into a policy with more slots, which then acts the same way.
+    """Weights saved after acting with N slots load into a policy with more slots, which then starts and acts the same way.
 
-    Cost: A checkpoint loads only with the number of environments it was trained with.
-    Fix: Keep memory out of buffers and parameters, or register it with persistent=False.
+    Cost: A checkpoint loads only with the number of environments it was trained with, or acts differently once loaded.
+    Fix: Keep memory out of buffers and parameters, or register it with persistent=False. Everything else that outputs
+    depend on, such as a start state that is not zero, has to be a parameter or a buffer.
     """
     module = ctx.require_module()
     other = ctx.subject.rebuild()
@@ -110,7 +111,10 @@ def weights_load_with_other_slots(ctx: Context, tally: Tally) -> None:
         reason = str(error).strip().splitlines()[-1].strip()[:160]
         tally.expect(STEP, False, f"weights saved with 3 slots do not load with 5: {reason}")
         return
-    mine = ctx.run(STEP, script)
-    theirs = Probe(other, ctx.seed).run(STEP, script)
-    size = float(differences(mine.outputs, theirs.outputs).max())
-    tally.expect_unchanged(STEP, size, f"after loading, outputs are {size:.2g} away from those of the saved policy")
+    loaded = Probe(other, ctx.seed)
+    size = ctx.state_difference(ctx.subject.initial_state(5), other.initial_state(5))
+    tally.expect_unchanged(STEP, size, f"after loading, the initial state is {size:.2g} away from that of the saved policy")
+    for shown, when in ((script, ""), (ctx.script(T=2, B=5, resets={1: [0], 3: [1]}), " with resets")):
+        size = float(differences(ctx.run(STEP, shown).outputs, loaded.run(STEP, shown).outputs).max())
+        message = f"after loading, outputs{when} are {size:.2g} away from those of the saved policy"
+        tally.expect_unchanged(STEP, size, message)
