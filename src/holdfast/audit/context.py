@@ -14,7 +14,7 @@ from holdfast.audit.compare import differences, state_differences, until_actions
 from holdfast.audit.dependence import DependencyMap, differentiable, differentiate, has_gradient, random_projection
 from holdfast.audit.findings import SAME, Check, Tally
 from holdfast.audit.probe import Probe
-from holdfast.audit.script import SEQUENCE, STEP, Script
+from holdfast.audit.script import ACT, LONG, LONG_RESETS, SEQUENCE, STEP, Script, Trace
 from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, Subject
 
 
@@ -24,6 +24,7 @@ class Context(Probe):
         self.declared = declared
         self.nan_found_by = ""  # the first check in which the policy returned NaN
         self.maps: dict[tuple[str, str], DependencyMap] = {}  # by (changes or gradients, form)
+        self._long_runs: dict[str, Trace] = {}
 
     def require_module(self) -> nn.Module:
         if self.subject.module is None:
@@ -63,6 +64,25 @@ class Context(Probe):
         if ("gradients", form) not in self.maps:
             self.maps["gradients", form] = dependence.map_of_gradients(self, form)
         return self.maps["gradients", form]
+
+    @cached_property
+    def long_script(self) -> Script:
+        return self.script(T=LONG, B=len(LONG_RESETS), resets=LONG_RESETS, initial=True)
+
+    @cached_property
+    def long_rounding(self) -> float:
+        """How far two runs of `long_script` may differ, if one rounds differently than the other at every step."""
+        return 10 * self.rounding_growth(self.long_script)
+
+    def long_run(self, form: str) -> Trace:
+        """Run `long_script`. Learning scores the actions of `step`; to save time, `act` runs slots 0 and 1 only."""
+        if form not in self._long_runs:
+            script, some = self.long_script, [0, 1]
+            if form == ACT:
+                script = Script(script.obs[:, some], script.first[:, some], self.select_slots(script.start, some))
+            actions = self.long_run(STEP).actions if form == SEQUENCE else None
+            self._long_runs[form] = self.run(form, script, actions)
+        return self._long_runs[form]
 
     def forms_with_gradients(self) -> list[str]:
         """Return those of step and sequence that record gradients; acting often does not."""

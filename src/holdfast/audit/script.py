@@ -20,6 +20,8 @@ CHAOTIC = 0.1  # if rounding errors grow to this, long sequences cannot be compa
 MANY = 12  # slots: more than an undersized table or batch has room for
 # {slot: steps that start an episode}: inside, consecutive, with a step between, first and last.
 AWKWARD_RESETS: dict[int, list[int]] = {0: [2], 1: [1, 2], 2: [1, 3], 3: [0, 5]}
+# In LONG steps: slot 0 has an episode of 64 steps, slot 1 shorter ones, and the other eight together reset at every step.
+LONG_RESETS = {0: [2, LONG - 4], 1: [1, 2, 17, 33, LONG - 1]} | {2 + b: [*range(b, LONG, 8)] for b in range(8)}
 
 
 @dataclass(frozen=True)

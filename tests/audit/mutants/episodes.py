@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from audit.mutants.families import PlainPolicy
 from audit.mutants.reference_policy import HIDDEN, LAYERS, ReferencePolicy
 from audit.mutants.register import caught_by
 from holdfast.audit.subject import Outputs, State
@@ -209,3 +210,25 @@ class HighSlotsAreNotReset(ReferencePolicy):
 
     def reset(self, state: State, first: Tensor) -> State:
         return super().reset(state, torch.where(torch.arange(len(first)) < 10, first, torch.zeros_like(first)))
+
+
+@caught_by("reset_equals_initial_state", explained="after an episode of 64 steps.*however long")
+class ForgetsResetsAfterLongEpisodes(PlainPolicy):
+    """The state counts the steps of the episode, and the flag is ignored after 30 of them."""
+
+    no_gradient = (1,)
+
+    def initial_state(self, B: int) -> State:
+        return *super().initial_state(B), torch.zeros(B, 1)
+
+    def step(self, obs: Tensor, state: State, first: Tensor) -> tuple[Outputs, State]:
+        first = (first != 0) & (state[1][:, 0] < 30)
+        outputs, (h,) = super().step(obs, state[:1], first)
+        return outputs, (h, self.reset(state[1], first) + 1)
+
+    def sequence(self, obs: Tensor, state: State, first: Tensor, actions: Tensor | None) -> tuple[Outputs, State]:
+        steps = []
+        for x, now in zip(obs, first, strict=True):
+            outputs, state = self.step(x, state, now)
+            steps.append(outputs)
+        return {name: torch.stack([step[name] for step in steps]) for name in steps[0]}, state

@@ -11,9 +11,11 @@ from torch import Tensor
 from holdfast.audit.compare import differences
 from holdfast.audit.context import Context
 from holdfast.audit.findings import SAME, Register, Tally
-from holdfast.audit.script import ACT, AWKWARD_RESETS, MANY, SCORE, STATE, STEP, Script
+from holdfast.audit.script import ACT, AWKWARD_RESETS, LONG_RESETS, MANY, SCORE, SEQUENCE, STATE, STEP, Script
 from holdfast.audit.subject import (
     ACROSS_EPISODES,
+    ACTIONS,
+    NotANumberError,
     NotOfferedError,
     Outputs,
     PolicyRaisedError,
@@ -152,10 +154,11 @@ def reset_with_one_slot(ctx: Context, tally: Tally) -> None:
 
 @CHECKS(needs=(STATE,), excused_by=ACROSS_EPISODES)
 def reset_equals_initial_state(ctx: Context, tally: Tally) -> None:
-    """A reset leads to the initial state, whatever came before it.
+    """A reset leads to the initial state, whatever came before it, also after an episode of 64 steps.
 
     Cost: Every episode but the first begins from a different state than evaluation and learning assume.
-    Fix: Reset to initial_state, even if it is learned or not zero.
+    Fix: Reset to initial_state, even if it is learned or not zero. Reset wherever first is set, however long the episode
+    was.
     """
     for form in ctx.forms:
         script = ctx.script(T=3, B=MANY, resets={b: [0] for b in range(MANY)})
@@ -171,6 +174,28 @@ def reset_equals_initial_state(ctx: Context, tally: Tally) -> None:
             to_zeros = any(float(ctx.compare(form, script, start).max()) <= SAME for start in wrong)
             message = f"a reset writes zeros, which gives outputs {size:.2g} away from those of the initial state"
             tally.expect(form, not to_zeros, message)
+        try:
+            _expect_reset_after_long_episode(ctx, tally, form)
+        except NotANumberError:
+            if SEQUENCE not in ctx.forms:
+                raise
+            tally.remark = "the policy returns NaN in long episodes"  # steps_equal_sequence reports that
+
+
+def _expect_reset_after_long_episode(ctx: Context, tally: Tally, form: str) -> None:
+    """Expect that slot 0 starts afresh after an episode of 64 steps."""
+    script, run = ctx.long_script, ctx.long_run(form)
+    begin, at = LONG_RESETS[0]
+    after = {name: y[at:] for name, y in run.outputs.items()}
+    B = next(iter(after.values())).shape[1]
+    first = script.first[at:, :B].clone()
+    first[0] = True
+    fresh = Script(script.obs[at:, :B], first, ctx.subject.initial_state(B))
+    outputs = ctx.run(form, fresh, after.get(ACTIONS)).outputs
+    one, other = ({name: y[:, :1] for name, y in given.items()} for given in (after, outputs))
+    size = ctx.difference_ignoring_draws(one, other)
+    message = f"after an episode of {at - begin} steps, a reset gives outputs {size:.2g} away from those of the initial state"
+    tally.expect_unchanged(form, size, message)
 
 
 @CHECKS(quick=True)

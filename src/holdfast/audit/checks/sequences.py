@@ -8,13 +8,11 @@ from itertools import product
 from holdfast.audit.compare import differences
 from holdfast.audit.context import Context
 from holdfast.audit.findings import SAME, Register, Tally
-from holdfast.audit.script import ACT, AWKWARD_RESETS, CHAOTIC, LONG, SCORE, SEQUENCE, STATE, STEP, Script
+from holdfast.audit.script import ACT, AWKWARD_RESETS, CHAOTIC, LONG, SCORE, SEQUENCE, STATE, STEP, Script, Trace
 from holdfast.audit.subject import NotANumberError, NotOfferedError
 
 CHECKS = Register()
 SIZES = ((6, 4), (4, 6), (5, 1))  # (T, B): sizes that expose a mix-up of the two
-# Two slots with resets far apart, and eight that together reset at every step, to find flags lost at chunk edges.
-LATE_RESETS = {0: [2, 8, 40], 1: [1, 2, 17, 33, LONG - 1]} | {2 + b: [*range(b, LONG, 8)] for b in range(8)}
 
 
 @CHECKS(look_at="sequence")
@@ -52,20 +50,24 @@ def steps_equal_sequence_across_resets(ctx: Context, tally: Tally) -> None:
 def _compare_all_sizes(ctx: Context, tally: Tally, resets: dict[int, list[int]]) -> None:
     for T, B in SIZES:
         shown = {slot: [t for t in steps if t < T] for slot, steps in resets.items() if slot < B}
-        _compare(ctx, tally, ctx.script(T=T, B=B, resets=shown, initial=True), 0.0)
-    late = LATE_RESETS if resets else {}
-    long = ctx.script(T=LONG, B=len(late) or 2, resets=late, initial=True)
-    rounding = 10 * ctx.rounding_growth(long)  # 10: a sequence rounds differently at every step, not only at one
+        script = ctx.script(T=T, B=B, resets=shown, initial=True)
+        _compare(ctx, tally, script, *_step_and_score(ctx, script), 0.0)
+    long = ctx.long_script if resets else ctx.script(T=LONG, B=2, initial=True)
+    rounding = ctx.long_rounding if resets else 10 * ctx.rounding_growth(long)
     if rounding < CHAOTIC:
-        _compare(ctx, tally, long, rounding)
+        runs = (ctx.long_run(STEP), ctx.long_run(SEQUENCE)) if resets else _step_and_score(ctx, long)
+        _compare(ctx, tally, long, *runs, rounding)
     else:
         tally.remark = f"{LONG} steps could not be compared, because rounding errors grow to {rounding:.1g}"
 
 
-def _compare(ctx: Context, tally: Tally, script: Script, rounding: float) -> None:
-    T, B = script.first.shape
+def _step_and_score(ctx: Context, script: Script) -> tuple[Trace, Trace]:
     stepped = ctx.run(STEP, script)
-    whole = ctx.run(SEQUENCE, script, stepped.actions)
+    return stepped, ctx.run(SEQUENCE, script, stepped.actions)
+
+
+def _compare(ctx: Context, tally: Tally, script: Script, stepped: Trace, whole: Trace, rounding: float) -> None:
+    T, B = script.first.shape
     apart = differences(stepped.outputs, whole.outputs)
     size, t, b = float(apart.max()), int(apart.argmax()) // B, int(apart.argmax()) % B
     message = f"one call of {T} steps and {B} slots is {size:.2g} away from single steps (slot {b}, step {t})"
@@ -136,6 +138,13 @@ def replay_from_stored_state(ctx: Context, tally: Tally) -> None:
         size = float(differences(acted.outputs, scored.outputs)[:upto].max())
         message = f"replayed from the recorded memory, {T} steps of {B} slots are {size:.2g} away from acting"
         tally.expect_unchanged(SEQUENCE, size, message, ctx.replay_limit(replayed, acted.actions))
+    if ACT in ctx.forms and ctx.learning_resets and ctx.long_rounding < CHAOTIC:
+        acted = ctx.long_run(ACT).outputs
+        B = next(iter(acted.values())).shape[1]
+        scored = {name: y[:, :B] for name, y in ctx.long_run(SEQUENCE).outputs.items()}
+        size = ctx.difference_ignoring_draws(acted, scored)
+        message = f"replayed from the initial state, {LONG} steps of {B} slots are {size:.2g} away from acting"
+        tally.expect_unchanged(SEQUENCE, size, message, SAME + ctx.long_rounding)
 
 
 @CHECKS(needs=(STATE, SEQUENCE), look_at="sequence", excused_by=("zero_start_states",))
