@@ -43,7 +43,7 @@ class ResetsBy(PlainPolicy):
         (lambda x: torch.cat([x[:1], 0 * x[1:]]), "only flags of the first step of a call count"),
         (lambda x: torch.cat([0 * x[:1], x[1:]]), "flags of the first step of a call are ignored"),
         (lambda x: torch.cat([x[:-1], 0 * x[-1:]]), "flags of the last step of a call are ignored"),
-        (lambda x: 0 * x, "flags have no effect"),
+        (lambda x: 0 * x, "`first` has no effect"),
         (lambda x: x.flip(1), ""),
     ],
 )
@@ -52,7 +52,7 @@ def test_the_map_of_flags_names_whose_flags_are_used(route, cause):
     shown = audit(ResetsBy(route), checks=checks).failures[0]
     assert shown.cause == cause
     if cause:
-        assert shown.evidence.startswith(f"in sequence, {cause}. sequence: ")
+        assert shown.evidence.startswith(f"{cause} (in learning over sequences). sequence: ")
         assert shown.check.fix not in {check.fix for check in CHECKS}
     else:
         assert shown.check in CHECKS

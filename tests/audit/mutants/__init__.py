@@ -1,6 +1,16 @@
 """Deliberately broken policies, at least one for each check of the auditor, and the correct policy they are made from."""
 
-from audit.mutants import diagnosed, episodes, gradients, learning, overlooked, sequences, slots, stored_memory
+from audit.mutants import (
+    diagnosed,
+    episodes,
+    experiments,
+    gradients,
+    learning,
+    overlooked,
+    sequences,
+    slots,
+    stored_memory,
+)
 from audit.mutants.reference_policy import ReferencePolicy
 from audit.mutants.register import MUTANTS, Mutant
 
@@ -10,6 +20,7 @@ __all__ = [
     "ReferencePolicy",
     "diagnosed",
     "episodes",
+    "experiments",
     "gradients",
     "learning",
     "overlooked",

@@ -34,7 +34,7 @@ def flag_of_the_next_slot(seed: int = 0) -> StepFunction:
     return step_function(lambda cell, obs, h, first: cell(obs, h * first_is_off(first.roll(-1, 0))), sequence=None)
 
 
-@caught_by("reset_only_ended_slots", explained=r"in sequence, flags \[T, B\] are read as \[B, T\]")
+@caught_by("reset_only_ended_slots", explained=r"flags \[T, B\] are read as \[B, T\] \(in learning over")
 class TransposedFlags(PlainPolicy):
     """Learning reads the flags [T, B] as [B, T]."""
 
@@ -69,7 +69,9 @@ class FlagsOfSlotZeroInPolicy(SmallPolicy):
 
 
 @caught_by(
-    "reset_inside_sequence", same_as="ResetsOneStepLate", explained="in sequence, flags take effect one step late"
+    "reset_inside_sequence",
+    same_as="ResetsOneStepLate",
+    explained=r"flags take effect one step late \(in learning over",
 )
 @in_contract
 class LateFlags(SmallPolicy):
@@ -81,7 +83,9 @@ class LateFlags(SmallPolicy):
 
 
 @caught_by(
-    "reset_inside_sequence", same_as="ResetsOneStepLate", explained="in sequence, flags take effect one step late"
+    "reset_inside_sequence",
+    same_as="ResetsOneStepLate",
+    explained=r"flags take effect one step late \(in learning over",
 )
 class LateFlagsInModule(PlainPolicy):
     """Learning in a plain module applies flags one step late."""

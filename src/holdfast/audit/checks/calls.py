@@ -125,8 +125,8 @@ def calls_are_repeatable(ctx: Context, tally: Tally) -> None:
     """The same call gives the same outputs, sampled actions aside, whatever ran in between and whatever the RNG state.
 
     Cost: Learning cannot reproduce what acting computed. Other failures may follow from this one.
-    Fix: Look for values kept on the policy between calls (self.last = ...) that belong in the state, and for dropout,
-    noise or samples drawn in forward. Return sampled actions as `actions` and their log-probs as `log_prob`.
+    Fix: Look for values kept on the policy between calls (self.last = ..., a counter of calls) that belong in the state,
+    and for dropout, noise or samples drawn in forward. Return sampled actions as `actions` and their log-probs as `log_prob`.
     """
     changed: list[str] = []  # tensors kept on the policy that step or sequence changes (act may change its memory)
     for form in ctx.forms:

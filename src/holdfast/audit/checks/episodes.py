@@ -88,19 +88,26 @@ def reset_clears_whole_state(ctx: Context, tally: Tally) -> None:
     Fix: Clear every tensor of the state (an LSTM has two: h and c), in every layer.
     """
     for form in ctx.forms:
-        script = ctx.script(T=3, resets={0: [0]})
-        usual = ctx.run(form, script)
-        other = ctx.random_state(script.first.shape[1])
-        for i, leaf in enumerate(script.start):
-            for layer in range(len(leaf)) if ctx.has_layers(leaf) else [slice(None)]:
-                changed = leaf.clone()
-                changed[layer] = other[i][layer]
-                if changed.equal(leaf):
-                    continue  # such as a mask that has the same value in both states
-                outputs = ctx.run(form, script.with_start_leaf(i, changed), usual.actions).outputs
-                size = float(differences(usual.outputs, outputs)[:, 0].max())
-                part = ctx.subject.state_name(i) + (f", layer {layer}," if isinstance(layer, int) else "")
-                tally.expect_unchanged(form, size, f"{part} survived a reset and moved an output by {size:.2g}")
+        for (i, layer), size in effects_of_start(ctx, form, {0: [0]}).items():
+            part = ctx.subject.state_name(i) + ("" if layer is None else f", layer {layer},")
+            tally.expect_unchanged(form, size, f"{part} survived a reset and moved an output by {size:.2g}")
+
+
+def effects_of_start(ctx: Context, form: str, resets: dict[int, list[int]]) -> dict[tuple[int, int | None], float]:
+    """Return, by tensor and layer of the start state, how far it moves an output of slot 0. Layer None: all of it."""
+    script, effects = ctx.script(T=3, resets=resets), {}
+    usual = ctx.run(form, script)
+    other = ctx.random_state(script.first.shape[1])
+    for i, leaf in enumerate(script.start):
+        for layer in range(len(leaf)) if ctx.has_layers(leaf) else [None]:
+            changed = leaf.clone()
+            part = slice(None) if layer is None else layer
+            changed[part] = other[i][part]
+            if changed.equal(leaf):
+                continue  # such as a mask that has the same value in both states
+            outputs = ctx.run(form, script.with_start_leaf(i, changed), usual.actions).outputs
+            effects[i, layer] = float(differences(usual.outputs, outputs)[:, 0].max())
+    return effects
 
 
 @CHECKS(excused_by=("boolean_flags",), quick=True)
@@ -194,7 +201,9 @@ def _expect_reset_after_long_episode(ctx: Context, tally: Tally, form: str) -> N
     outputs = ctx.run(form, fresh, after.get(ACTIONS)).outputs
     one, other = ({name: y[:, :1] for name, y in given.items()} for given in (after, outputs))
     size = ctx.difference_ignoring_draws(one, other)
-    message = f"after an episode of {at - begin} steps, a reset gives outputs {size:.2g} away from those of the initial state"
+    message = (
+        f"after an episode of {at - begin} steps, a reset gives outputs {size:.2g} away from those of the initial state"
+    )
     tally.expect_unchanged(form, size, message)
 
 

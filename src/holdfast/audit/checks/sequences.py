@@ -15,12 +15,13 @@ CHECKS = Register()
 SIZES = ((6, 4), (4, 6), (5, 1))  # (T, B): sizes that expose a mix-up of the two
 
 
-@CHECKS(look_at="sequence")
+@CHECKS(look_at="sequence", root=1)
 def outputs_are_causal(ctx: Context, tally: Tally) -> None:
     """No output depends on a later observation.
 
     Cost: In learning, outputs depend on observations that acting had not seen yet: ratios are wrong from the start.
-    Fix: Look for (T, B) and (B, T) mixed up in a reshape, and for bidirectional layers.
+    Fix: Look for a statistic over time (a mean or norm over T), for bidirectional layers, and for (T, B) and (B, T) mixed
+    up in a reshape.
     """
     for form in ctx.forms:
         found = ctx.changes(form)

@@ -50,7 +50,7 @@ def updated_weights_are_used(ctx: Context, tally: Tally) -> None:
     """
     weights = ctx.trainable_weights()
     script = ctx.script(resets=AWKWARD_RESETS if ctx.learning_resets else {}, initial=True)
-    before, after = _run_perturbed(ctx, script, ()), _run_perturbed(ctx, script, [*weights.values()])
+    before, after = run_perturbed(ctx, script, ()), run_perturbed(ctx, script, [*weights.values()])
     for form in ctx.forms:
         size = _difference(ctx, before[form], after[form])
         tally.expect_change(form, size, f"new weights change no output ({size:.1e})")
@@ -69,13 +69,13 @@ def _compare_dependence(
     common = before[form].outputs.keys()
     shared = {of: Trace({k: y for k, y in before[of].outputs.items() if k in common}, ()) for of in (STEP, form)}
     for name, weight in weights.items():
-        now = _run_perturbed(ctx, script, [weight])
+        now = run_perturbed(ctx, script, [weight])
         of_step, of_form = (_difference(ctx, shared[of], now[of]) for of in (STEP, form))
         message = f"a change of {name} moves these outputs by {of_form:.2g}, but those of step by {of_step:.2g}"
         tally.expect(form, not (max(of_step, of_form) > SAME and min(of_step, of_form) == 0), message)
 
 
-def _run_perturbed(ctx: Context, script: Script, weights: Sequence[nn.Parameter]) -> dict[str, Trace]:
+def run_perturbed(ctx: Context, script: Script, weights: Sequence[nn.Parameter]) -> dict[str, Trace]:
     """Run every form with these weights perturbed."""
     with values_restored(weights):
         perturb(weights, ctx.generator)
@@ -113,7 +113,9 @@ def weights_load_with_other_slots(ctx: Context, tally: Tally) -> None:
         return
     loaded = Probe(other, ctx.seed)
     size = ctx.state_difference(ctx.subject.initial_state(5), other.initial_state(5))
-    tally.expect_unchanged(STEP, size, f"after loading, the initial state is {size:.2g} away from that of the saved policy")
+    tally.expect_unchanged(
+        STEP, size, f"after loading, the initial state is {size:.2g} away from that of the saved policy"
+    )
     for shown, when in ((script, ""), (ctx.script(T=2, B=5, resets={1: [0], 3: [1]}), " with resets")):
         size = float(differences(ctx.run(STEP, shown).outputs, loaded.run(STEP, shown).outputs).max())
         message = f"after loading, outputs{when} are {size:.2g} away from those of the saved policy"
