@@ -95,6 +95,57 @@ def test_what_differs_in_learning_tells_where_to_look(more, cause):
     assert bool(cause) == bool(shown.cause)
 
 
+class StoresBy(ReferencePolicy):
+    """Acting changes the state where it stores it, or where it reads it."""
+
+    def __init__(self, change, where):
+        super().__init__()
+        self.change, self.changed = change, where
+
+    def store(self, state, slots):
+        super().store(self.change(state) if self.changed == "stored" else state, slots)
+
+    def recall(self, slots):
+        state = super().recall(slots)
+        return self.change(state) if self.changed == "read" else state
+
+
+@pytest.mark.parametrize("where", ["stored", "read"])
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        (lambda state: state[::-1], "two tensors of the state are swapped where memory is "),
+        (lambda state: tuple(x.half().float() for x in state), "the state is rounded to float16 where memory is "),
+        (lambda state: tuple(x.bfloat16().float() for x in state), "the state is rounded to bfloat16 where memory is "),
+    ],
+)
+def test_what_happens_to_stored_memory_is_named(change, cause, where):
+    report = audit(StoresBy(change, where), checks=["slots_in_any_order", "replay_from_stored_state"])
+    assert [f.check.name for f in report.failures] == ["replay_from_stored_state", "slots_in_any_order"]
+    assert report.failures[0].cause == cause + where
+    assert report.failures[0].where == report.failures[1].where != ""  # both lead to act
+
+
+def test_where_the_cause_is_unknown_no_cause_is_guessed():
+    report = audit(StoresBy(lambda state: tuple(0.9 * x for x in state), "stored"))
+    assert "even with all slots in order" in report.failures[0].cause
+    assert "slot id" not in report.failures[0].check.fix
+    assert report.known_bugs == []
+
+
+def test_an_output_that_depends_on_later_steps_is_no_cast():
+    class LooksALittleAhead(ReferencePolicy):
+        """Small enough to be taken for rounding, and unlike any route of the observations."""
+
+        def sequence(self, obs, state, first, actions):
+            ahead = torch.cat([obs[3:], obs[:3]]) if len(obs) > 3 else obs
+            return super().sequence(obs + 0.003 * ahead, state, first, actions)
+
+    report = audit(LooksALittleAhead(), checks=["outputs_are_causal", "steps_equal_sequence"])
+    assert [f.check.name for f in report.failures] == ["outputs_are_causal", "steps_equal_sequence"]
+    assert not any("bfloat16" in f.evidence for f in report.failures)
+
+
 def test_a_policy_that_does_not_repeat_its_outputs_is_not_experimented_with():
     class Noisy(ReferencePolicy):
         def encode(self, obs):

@@ -27,6 +27,14 @@ def gives_adapter():
 def gives_policy():
     return NoMethods(load_settings(["env=gym:CartPole-v1"]).env.describe())
 
+class Agent(nn.Module):
+    def get_states(self, x, lstm_state, done): ...
+    def get_value(self, x, lstm_state, done): ...
+    def get_action_and_value(self, x, lstm_state, done, action=None): ...
+
+def gives_agent():
+    return Agent()
+
 module = nn.LSTM(3, 4)
 nothing = None
 gives = [1]
@@ -89,6 +97,13 @@ def test_a_function_that_returns_a_bare_module_is_told_of_the_adapters_as_the_mo
     hint = "is an nn.Module, which needs an adapter. Write a function that returns it inside a BareRecurrent\nor StepFunction"
     assert f"module: {hint}" in refused(f"{file}:module")
     assert f"gives_module: returns LSTM, which {hint}" in refused(f"{file}:gives_module")
+
+
+@pytest.mark.parametrize("name", ["Agent", "gives_agent"])
+def test_an_agent_in_cleanrls_style_is_told_of_its_adapter(name, file):
+    said = refused(f"{file}:{name}")
+    assert "CleanRLAgent(Agent(...), obs_shape=...)" in said
+    assert "BareRecurrent" not in said
 
 
 def test_a_policy_without_its_world_is_to_be_named_by_its_class(file):

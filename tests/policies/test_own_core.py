@@ -1,5 +1,7 @@
 """A recurrent core of the user's own, and the names that must not hide it."""
 
+import inspect
+
 import pytest
 import torch
 from torch import nn
@@ -8,7 +10,7 @@ from holdfast.audit import audit
 from holdfast.audit.adapters import ContractPolicy
 from holdfast.errors import SettingsError
 from holdfast.policies import LSTMWrapper
-from holdfast.recurrence import CellCore, masked_loop
+from holdfast.recurrence import CellCore, Core, masked_loop
 from holdfast.recurrence.recurrent import LSTM
 from support.policies import VECTOR, random_actions, random_arrivals, random_state, score
 
@@ -94,3 +96,27 @@ def test_other_names_and_the_core_may_be_assigned():
     policy.second = nn.Linear(2, 2)
     policy.core = CellCore(nn.LSTMCell(6, 8), 6, 8, 2)
     assert policy.state_shapes == ((1, 8), (1, 8))
+
+
+class SloppyCore(Core):
+    """Ignores the flags."""
+
+    def __init__(self):
+        super().__init__(6, 8, 1)
+        self.rnn = nn.GRU(6, 8)
+
+    def forward(self, x, state, first):
+        y, h = self.rnn(x, state[0])
+        return y, (h,)
+
+
+def test_an_audit_leads_to_the_core_of_ones_own():
+    policy = OwnCore(VECTOR, nn.GRUCell(6, 8), 1)
+    subject = ContractPolicy(policy, lambda n, generator: torch.randn(n, *VECTOR.obs.shape, generator=generator))
+    own = inspect.getsourcelines(OwnCore)[1]
+    assert subject.where("step").endswith(f"test_own_core.py:{own}")  # CellCore is Holdfast's
+    policy.core = SloppyCore()
+    found = audit(subject, checks=["reset_inside_sequence"]).failures[0]
+    assert found.where.endswith(f"test_own_core.py:{inspect.getsourcelines(SloppyCore.forward)[1]}")
+    assert found.cause == "`first` has no effect"
+    assert subject.where("rebuild").endswith(f"test_own_core.py:{inspect.getsourcelines(OwnCore.__init__)[1]}")

@@ -127,10 +127,15 @@ def _refuse_module(found: Any, it_is: str) -> None:
         raise SettingsError(
             f"{it_is} a policy, which is audited in a world. Give its class and a world instead: FILE.py:{kind.__name__} env=NAME."
         )
+    if issubclass(kind, nn.Module) and hasattr(kind, "get_action_and_value"):
+        raise SettingsError(
+            f"{it_is} an agent in CleanRL's style, which needs an adapter. Write a function without arguments that returns\n"
+            f"CleanRLAgent({kind.__name__}(...), obs_shape=...), from holdfast.audit.adapters, and audit that function."
+        )
     if issubclass(kind, nn.Module):
         raise SettingsError(
             f"{it_is} an nn.Module, which needs an adapter. Write a function that returns it inside a BareRecurrent\n"
-            "or StepFunction (docs/audit.md shows how), or make it a subclass of holdfast.policies.LSTMWrapper."
+            "or StepFunction (docs/audit.md lists more), or make it a subclass of holdfast.policies.LSTMWrapper."
         )
 
 

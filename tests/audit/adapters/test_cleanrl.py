@@ -7,6 +7,7 @@ from torch.distributions import Categorical
 
 from holdfast.audit import audit
 from holdfast.audit.adapters import CleanRLAgent
+from holdfast.cli.audit_text import report_annotations
 from holdfast.errors import SettingsError
 
 OBS, HIDDEN, CHOICES = 3, 6, 4
@@ -71,6 +72,15 @@ def test_broken_agents_fail_their_check():
     assert {"steps_equal_sequence", "log_probs_replay"} <= failed(MixesTimeAndSlots())
     assert "reset_clears_whole_state" in failed(KeepsC())
     assert failed(ValueIgnoresReset()) == {"value_call_equals_acting"}
+
+
+def test_memory_that_is_cleared_in_part_is_explained_as_such():
+    report = audit(CleanRLAgent(KeepsC(), obs_shape=(OBS,)))
+    shown = report.failures[0]
+    assert shown.check.name == "reset_clears_whole_state"
+    assert "not tensor 1 of the state" in shown.evidence
+    assert [bug.name for bug in report.known_bugs] == ["ResetsOnlyH"]
+    assert "reset_clears_whole_state" in report_annotations(report).splitlines()[0]
 
 
 def test_a_finding_leads_to_the_agent_s_own_code():

@@ -57,14 +57,6 @@ class LearnsFromHAsC(ReferencePolicy):
         return super().sequence(obs, state[::-1], first, actions)
 
 
-@caught_by("slots_in_any_order", explained="even with all slots in order.*what act reads and stores")
-class StoresAPartOfTheState(ReferencePolicy):
-    """Memory keeps nine tenths of the state."""
-
-    def store(self, state: State, slots: Tensor) -> None:
-        super().store(tuple(0.9 * leaf for leaf in state), slots)
-
-
 @caught_by("steps_equal_sequence", explained="the action that is scored changes .*only in its log-prob")
 class LearningSeesActions(ReferencePolicy):
     """Learning adds the scored action to what enters memory."""

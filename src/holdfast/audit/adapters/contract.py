@@ -13,6 +13,7 @@ from holdfast.audit.adapters.common import SampledSubject, Sampler
 from holdfast.audit.subject import ACTIONS, NotOfferedError, Outputs, State, UnusableError, source_location
 from holdfast.policies import Policy
 from holdfast.policies.tensordict_api import read_state
+from holdfast.recurrence import Core
 from holdfast.spec import WorldSpec, keys
 
 NAMES = {
@@ -88,10 +89,13 @@ class ContractPolicy(SampledSubject):
         return ContractPolicy(self.make(), self.observations, self.name)
 
     def where(self, method: str) -> str:
-        """Return the location of the user's own method, or else of the class."""
+        """Return the location of the user's own method, or else of the user's own core, or else of the class."""
         name = METHODS.get(method, method)
         own = next((kind for kind in type(self.policy).__mro__ if name in vars(kind)), None)
-        return source_location(type(self.policy) if own is None or own is Policy else vars(own)[name])
+        if own is not None and own is not Policy:
+            return source_location(vars(own)[name])
+        core = next((part for part in self.policy.modules() if isinstance(part, Core) and not ships(part)), None)
+        return source_location(type(self.policy) if core is None or name != "forward" else type(core).forward)
 
     def _td(self, obs: Tensor, terminated: Tensor, truncated: Tensor) -> TensorDict:
         """Pack the inputs, [B] or [B, T], into the keys of the contract."""
@@ -122,6 +126,11 @@ class ContractPolicy(SampledSubject):
                 raise UnusableError("forward stored no state: end it with self._store_lstm_state(h, c, env_id).")
             return ()  # a hand-written forward may return none from a sequence
         return read_state(td, leaves, B, T, keys.FINAL_STATE)
+
+
+def ships(part: object) -> bool:
+    """Whether the class of an object is Holdfast's own."""
+    return type(part).__module__.partition(".")[0] == "holdfast"
 
 
 def rewards_of(obs: Tensor, axes: int) -> Tensor:
