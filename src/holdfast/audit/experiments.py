@@ -15,9 +15,9 @@ from holdfast.audit.checks.weights import run_perturbed
 from holdfast.audit.compare import differences
 from holdfast.audit.context import Context
 from holdfast.audit.findings import SAME
-from holdfast.audit.retained import name_some
 from holdfast.audit.script import ACT, MANY, SEQUENCE, STEP, Script, Trace
 from holdfast.audit.subject import ACTIONS, State
+from holdfast.errors import name_some
 
 REPEATS = 12  # of 6 steps: more than 64 calls, after which a counter may do something
 EXACT = 1e-6  # what explains a difference leaves no more than this of it
