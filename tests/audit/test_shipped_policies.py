@@ -35,6 +35,10 @@ def test_words_as_on_the_command_line():
     assert report.name == "py_agent=fast in memory"
 
 
+def test_a_policy_without_memory_passes_every_check_that_can_run():
+    assert_sound("py_agent=fast", "policy.core=none")
+
+
 def test_memory_for_a_lifetime_is_declared_by_the_setting():
     report = assert_sound("env=memory", "policy.memory_scope=lifetime", checks=["reset_inside_sequence"])
     assert report.findings[0].verdict == Verdict.DECLARED

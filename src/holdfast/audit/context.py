@@ -210,7 +210,8 @@ class Context(Probe):
         return tuple(leaf * factor if self.is_continuous(i, leaf) else leaf for i, leaf in enumerate(state))
 
     def state_difference(self, a: State, b: State) -> float:
-        return float(state_differences(a, b, self.subject.slot_axis).max())
+        apart = state_differences(a, b, self.subject.slot_axis)
+        return float(apart.max()) if len(apart) else 0.0  # a policy without memory has no tensors
 
     def memory_change(self, kept: State, cause: str) -> tuple[float, str]:
         """Return how far the policy's memory differs from `kept`, and a message that names the cause."""
