@@ -39,8 +39,10 @@ class Heartbeat:
         self._report = report
         self._rank, self._watched = rank, (rank + 1) % len(names)
         self._leaving = threading.Event()
+        self._answered = monotonic()
         self._thread = threading.Thread(target=self._run, name="holdfast-heartbeat", daemon=True)
         self._thread.start()
+        threading.Thread(target=self._watch_store, name="holdfast-store", daemon=True).start()
 
     def stop(self) -> None:
         """Leave on purpose."""
@@ -61,6 +63,7 @@ class Heartbeat:
                 if not self._leaving.is_set():
                     self._end(f"rank {self._rank} has lost the connection to the other ranks")
                 return
+            self._answered = monotonic()
             if found != seen or found < 0:
                 seen, since = found, monotonic()
             elif monotonic() - since > self._timeout:
@@ -68,6 +71,13 @@ class Heartbeat:
                     os.kill(self._pids[self._watched], signal.SIGKILL)
                 name = f"rank {self._watched} ({self._names[self._watched]})"
                 self._end(f"{name} has not responded for {self._timeout:g} s (trainer.rank_timeout)")
+
+    def _watch_store(self) -> None:
+        """End the process if the store does not answer: on a network that is cut, a request waits for minutes."""
+        while not self._leaving.wait(INTERVAL):
+            if monotonic() - self._answered > self._timeout:
+                logger.error("rank %d has lost the connection to the other ranks; it ends.", self._rank)
+                exit_at_once(1)
 
     def _end(self, reason: str) -> None:
         self._report(reason)

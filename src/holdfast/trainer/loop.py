@@ -162,7 +162,7 @@ def stop_if_asked(signals: StopSignals, policy: Policy, ranks: Shards) -> None:
         signals.raise_again()
         return
     weights = sum(int(x.detach().view(torch.int32).sum()) for x in policy.parameters())
-    found = ranks.gather([signals.requested, weights])
+    found = ranks.group.concat(torch.tensor([[signals.requested, weights]])).tolist()
     if number := max(number for number, _ in found):
         raise Stopped(number)
     if odd := [rank for rank, (_, other) in enumerate(found) if other != found[0][1]]:
