@@ -161,7 +161,7 @@ def stop_if_asked(signals: StopSignals, policy: Policy, ranks: Shards) -> None:
     if ranks.group.size == 1:
         signals.raise_again()
         return
-    weights = sum(int(x.detach().view(torch.int32).sum()) for x in policy.parameters())
+    weights = sum(int(x.detach().flatten().view(torch.int32).sum()) for x in policy.parameters())
     found = ranks.group.concat(torch.tensor([[signals.requested, weights]])).tolist()
     if number := max(number for number, _ in found):
         raise Stopped(number)
