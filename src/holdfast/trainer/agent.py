@@ -57,7 +57,7 @@ def _load_weights(source: str, runs_dir: Path) -> Checkpoint:
         if found := first_usable([path] if is_checkpoint else newest_first(path / CHECKPOINTS), load_policy):
             return found[1]
     raise SettingsError(
-        f"policy.weights={printable(source)}: no checkpoint there. Give the folder of a run, such as runs/first."
+        f"policy.weights={printable(source, 200)}: no checkpoint there. Give the folder of a run, such as runs/first."
     )
 
 
