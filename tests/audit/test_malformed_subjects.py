@@ -153,7 +153,7 @@ class RebuildsWithoutAModule(ReferencePolicy):
         ),
         (EntropyOfAnotherShape, "entropy_matches_policy", r"output entropy has shape .* in another"),
         (ScoresATensor, "score_equals_sequence", "score returned outputs of type Tensor"),
-        (RebuildsWithoutAModule, "weights_load_with_other_slots", "rebuild returned a subject without module"),
+        (RebuildsWithoutAModule, "weights_load_with_other_slots", "rebuild returned a subject without a module"),
     ],
 )
 def test_what_turns_out_malformed_later_is_a_finding(kind, check, said):

@@ -91,11 +91,11 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
         seen["memory"].append((before, after))
         return state
 
-    def learned(self: Any, experience: Any, progress: float) -> Any:
-        whole = experience.whole()
+    def learned(self: Any, experiences: Any, progress: float) -> Any:
+        whole = experiences[0].whole()
         seen["valid"].append(whole.valid.clone())
         seen["first"].append(whole.first.clone())
-        return update(self, experience, progress)
+        return update(self, experiences, progress)
 
     def sampled(self: Any, all_ids: Any) -> Any:
         for ids, batch in zip(all_ids, minibatches(self, all_ids), strict=True):

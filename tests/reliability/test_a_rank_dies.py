@@ -77,7 +77,7 @@ def test_a_killed_rank_ends_the_job_and_one_process_finishes_the_run(victim, unt
 
 
 def test_a_stopped_rank_is_noticed_and_named(tmp_path):
-    process = start(tmp_path, "demo")
+    process = start(tmp_path, "demo", "trainer.total_timesteps=1e6")
     ranks = ranks_of(process, tmp_path, "demo")
     ranks[1].suspend()
     code, err = wait_for(process, ranks)

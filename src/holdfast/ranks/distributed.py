@@ -118,9 +118,11 @@ class Ranks(Group):
 
     def close(self, failed: bool) -> None:
         """Leave the group. After a failure, the others notice by their closed connections."""
+        if not failed:
+            self.gather(b"")  # wait for the others while the heartbeat still watches them
         self.heartbeat.stop()
         if not failed:
-            self.gather(b"")  # the rank that runs the store must be the last to leave
+            self.gather(b"")  # the rank that runs the store must not leave before the last heartbeat has ended
         if self.host is not None:
             self.host.close()
         if not failed:

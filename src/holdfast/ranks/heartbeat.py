@@ -40,6 +40,7 @@ class Heartbeat:
         self._rank, self._watched = rank, (rank + 1) % len(names)
         self._leaving = threading.Event()
         self._answered = monotonic()
+        self._store.set(f"beat/{rank}", "0")  # it may stop before the thread's first beat
         self._thread = threading.Thread(target=self._run, name="holdfast-heartbeat", daemon=True)
         self._thread.start()
         threading.Thread(target=self._watch_store, name="holdfast-store", daemon=True).start()

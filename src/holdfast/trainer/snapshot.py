@@ -73,8 +73,9 @@ def take_snapshot(
     optimizer, optimizer_facts = flatten_optimizer(learner.optimizer)
     rng, rng_facts = _get_random_states()
     tensors = {"policy": agent.policy.state_dict(), "optimizer": optimizer, "rng": rng, "episodes": recent.tensors()}
-    *noise, common = learner.shards.noise or [torch.get_rng_state()] * 2
-    rng["common"] = common
+    noise = learner.shards.noise or [torch.get_rng_state()]
+    if learner.shards.count > 1:
+        *noise, rng["common"] = noise
     triples = zip(shards, learner.generators, noise, strict=True)
     parts = [_part_of(shard, agent, minibatches, own_noise) for shard, minibatches, own_noise in triples]
     copies = _copy(tensors)
