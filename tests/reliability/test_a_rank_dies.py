@@ -14,7 +14,7 @@ from support.runs import CARTPOLE, digest, figures, last_of_each, run
 
 pytestmark = pytest.mark.slow
 
-WORDS = [*CARTPOLE, "trainer.shards=2", "trainer.total_timesteps=1920", "trainer.rank_timeout=4"]
+WORDS = [*CARTPOLE, "trainer.shards=2", "trainer.total_timesteps=1920", "trainer.rank_timeout=60"]
 
 
 def start(folder: Path, name: str, *words: str, launcher: list[str] | None = None) -> subprocess.Popen:
@@ -77,7 +77,7 @@ def test_a_killed_rank_ends_the_job_and_one_process_finishes_the_run(victim, unt
 
 
 def test_a_stopped_rank_is_noticed_and_named(tmp_path):
-    process = start(tmp_path, "demo", "trainer.total_timesteps=1e6")
+    process = start(tmp_path, "demo", "trainer.total_timesteps=1e6", "trainer.rank_timeout=4")
     ranks = ranks_of(process, tmp_path, "demo")
     ranks[1].suspend()
     code, err = wait_for(process, ranks)
