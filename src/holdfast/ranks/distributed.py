@@ -110,9 +110,11 @@ class Ranks(Group):
             raise RankLostError(f"{own} has lost the connection to another rank") from error
 
     def claim_report(self) -> bool:
+        """Return whether this rank is the first that reports an error. Only that one should print it."""
         return claim_report(self.store)
 
     def report_once(self, message: str) -> None:
+        """Log an error that ends all ranks, unless another rank has reported one already."""
         if self.claim_report():
             logger.error("%s; all ranks end.", message)
 

@@ -39,13 +39,6 @@ class Group:
         """Prepare sums over rows [length], of which every rank has `num_rows`."""
         return OrderedSum(num_rows, length)
 
-    def claim_report(self) -> bool:
-        """Return whether this rank is the first that reports an error. Only that one should print it."""
-        return True
-
-    def report_once(self, message: str) -> None:
-        """Log an error that ends all ranks, unless another rank has reported one already."""
-
     def close(self, failed: bool) -> None:
         """Leave the group. `failed`: this rank ends with an error, so do not wait for the others."""
 

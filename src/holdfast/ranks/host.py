@@ -37,7 +37,6 @@ class Host:
         self.rank, self.size = ranks.rank, ranks.size
         self.pids = {rank: _pid_behind(link) for rank, link in peers.items()}
         self.mailbox_bytes = MAILBOX_BYTES
-        self._maps: list[mmap.mmap] = []
         self._mailbox = self.allocate(self.size * MAILBOX_BYTES)
 
     @classmethod
@@ -113,7 +112,6 @@ class Host:
             os.close(file)
         except (OSError, ValueError) as error:
             raise RankLostError(f"rank {self.rank} cannot share memory with rank 0 ({error})") from error
-        self._maps.append(memory)
         return torch.frombuffer(memory, dtype=torch.uint8)
 
     def concat(self, rows: Tensor) -> Tensor:

@@ -99,7 +99,7 @@ def _find_start(
         ) from error
     if found:
         return found[1]
-    if settings.policy.weights or settings.policy.agent_word.endswith(".yaml"):
+    if settings.policy.weights or settings.policy.is_graph_file:
         raise CheckpointError(
             f"run={name}: cannot be resumed. It has no checkpoint, and its agent or its weights come from another file.\n"
             "Start a new run with the same settings and another run=NAME, or delete this run's folder and start it again."

@@ -45,11 +45,8 @@ class StopSignals:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        self._held += 1
-        try:
+        with self.stopping_together():
             yield
-        finally:
-            self._held -= 1
         self.raise_if_asked()
 
     def raise_if_asked(self) -> None:
