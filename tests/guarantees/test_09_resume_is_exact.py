@@ -112,6 +112,7 @@ OPTIONS = {
     "priorities": ["trainer.prioritized.alpha=0.8", "trainer.burn_in=4"],
     "memory for life": ["policy.memory_scope=lifetime", "policy.layers=2"],
     "memory wiped": ["trainer.reset_memory_each_rollout=true"],
+    "rewards normalised": ["trainer.normalize_rewards=true"],
 }
 
 

@@ -106,6 +106,7 @@ EFFECT_ON_METRICS = {
     "trainer.normalize_advantage": (GYM, [], "trainer.normalize_advantage=false"),
     "trainer.target_kl": (GYM, ["trainer.lr=0.1"], "trainer.target_kl=1e-6"),
     "trainer.reward_scale": (GYM, [], "trainer.reward_scale=0.1"),
+    "trainer.normalize_rewards": (GYM, [], "trainer.normalize_rewards=true"),
     "trainer.l2_init": (GYM, [], "trainer.l2_init=0.1"),
     "trainer.weight_clip": (GYM, [], "trainer.weight_clip=0.5"),
     "trainer.weight_metrics_interval": (GYM, [], "trainer.weight_metrics_interval=2"),

@@ -17,6 +17,7 @@ from support import whims
 from support.runs import CARTPOLE, digest, run, run_stopped
 
 OURS = [*CARTPOLE, "trainer.l2_init=0.1", "trainer.schedule.lr.kind=linear", "trainer.keep.last=1"]
+OURS += ["trainer.normalize_rewards=true"]
 # Draws from the generators of the whole process when it acts.
 THEIRS = [*(w for w in CARTPOLE if w not in ("policy.encoder=[8]", "policy.heads=[8]")), "trainer.keep.last=1"]
 THEIRS += [f"py_agent={whims.__file__}:Whims", "audit=off"]
@@ -79,6 +80,9 @@ OURS_WITHOUT = {
     "settings of the optimizer": lambda saved: saved.facts["optimizer"]["param_groups"][0].update(betas=[0.5, 0.5]),
     "first weights": blank("first"),
     "first weights, dropped": drop("first"),
+    "scale of the rewards": drop("rewards"),
+    "size of the returns so far": blank("rewards", "totals"),
+    "discounted rewards of the present episodes": blank("rewards", "running"),
     "sampling generator": reseed("sampling"),
     "minibatch generator": reseed("minibatches"),
     "generators, dropped": drop("rng"),
@@ -164,7 +168,7 @@ def test_whatever_is_saved_is_in_these_tables(runs: Path):
         *("arrived env_obs", "arrived dones", "arrived truncateds"),
         *("world actions", "world lengths", "world episodes"),
         *("episodes running_return", "episodes running_length", "episodes slot", "episodes episode_return"),
-        "episodes length",
+        *("episodes length", "rewards totals", "rewards running"),
     }
     stored_but_not_needed = {"arrived rewards"}  # of the step before: they have been learned from
     found = set()

@@ -175,3 +175,18 @@ def test_parameters_without_a_gradient_are_named():
     policy.unused = nn.Linear(3, 3)
     learner = Learner(policy, learner.settings, learner.plan, torch.Generator())
     assert learner.update(experience, 0.0).without_gradient == ("unused.bias", "unused.weight")
+
+
+@pytest.mark.parametrize("unit", [2.0**-10, 2.0**10])
+def test_the_unit_of_normalised_rewards_makes_no_difference(unit):
+    """A power of two only changes the exponent of a float, so weights are equal bit for bit."""
+
+    def learned(unit, **options):
+        torch.manual_seed(0)
+        policy, experience, learner, _ = set_up(**options)
+        experience.outcomes()["rewards"].mul_(unit)
+        learner.update(experience, progress=0.0)
+        return torch.cat([p.detach().flatten() for p in policy.parameters()])
+
+    assert torch.equal(learned(unit, normalize_rewards=True), learned(1.0, normalize_rewards=True))
+    assert not torch.equal(learned(unit), learned(1.0))

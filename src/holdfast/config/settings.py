@@ -84,6 +84,10 @@ class TrainerSettings(Section):
     target_kl: NonNegative = setting(
         0.0, "skip the remaining epochs of a batch once the mean KL exceeds this value; 0: never"
     )
+    normalize_rewards: bool = setting(
+        False,
+        "divide rewards by a running estimate of the size of discounted returns; reported returns are not divided",
+    )
     reward_scale: Positive = setting(1.0, "factor for rewards in training; reported returns are not scaled")
     l2_init: NonNegative = setting(
         0.0, "coefficient of the L2 penalty on the distance of weights from their initial values"

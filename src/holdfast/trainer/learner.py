@@ -36,6 +36,7 @@ from holdfast.ranks import Moments, OrderedSum, Shards
 from holdfast.recurrence import State
 from holdfast.spec import keys
 from holdfast.trainer.adam import Adam
+from holdfast.trainer.reward_scale import RewardScale
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,7 @@ class Learner:
         self.optimizer = Adam(self.params.values(), settings.lr, settings.adam_eps)
         keeps_first = settings.l2_init > 0 or settings.weight_clip > 0
         self.l2_scales = {name: l2 for name, (_, l2) in policy.weight_scales().items()}
+        self.reward_scale = RewardScale(settings.gamma, self.shards) if settings.normalize_rewards else None
         self._begin_from({n: p.detach().clone() for n, p in self.params.items()} if keeps_first else {})
         self._parts = [policy.part_of(name) for name in self.params]
         self._without_gradient = set(self.params)
@@ -147,6 +149,8 @@ class Learner:
         if self.shards.count > 1 and self._gradients is None:
             length = sum(param.numel() for param in self.params.values()) + len(Losses.METRICS)
             self._gradients = self.shards.group.ordered_sum(len(self.shards.own), length)
+        if self.reward_scale is not None:
+            self.reward_scale.update(experiences)
         ratios = [torch.ones_like(experience.returns) for experience in experiences]
         self._compute_advantages(experiences, ratios)
         figures: dict[str, list[float]] = defaultdict(list)
@@ -245,10 +249,11 @@ class Learner:
     def _compute_advantages(self, experiences: Sequence[Experience], ratios: Sequence[Tensor]) -> None:
         """Store advantages and returns in each experience. ratios [R, S]: new / old action probability, for V-trace."""
         s = self.settings
+        factor = s.reward_scale * (self.reward_scale.factor if self.reward_scale else 1.0)
         for experience, ratio in zip(experiences, ratios, strict=True):
             outcomes = experience.outcomes()
-            if s.reward_scale != 1.0:
-                outcomes["rewards"] = outcomes["rewards"] * s.reward_scale
+            if factor != 1.0:
+                outcomes["rewards"] = outcomes["rewards"] * factor
             if s.advantage == "gae":
                 targets = gae(**outcomes, gamma=s.gamma, lam=s.gae_lambda)
             else:
