@@ -47,6 +47,9 @@ class TurnBased(turn_based_aec_to_parallel_wrapper):
         left = {agent: agent not in self.agents for agent in terminated}
         terminated = {agent: ended and left[agent] for agent, ended in terminated.items()}
         truncated = {agent: cut and left[agent] for agent, cut in truncated.items()}
+        if self.agents and any(left.values()):  # observed before the next agent was known, whose mask was empty then
+            acting = self.aec_env.agent_selection
+            obs[acting], infos[acting] = self.aec_env.observe(acting), self.aec_env.infos[acting]
         obs, infos = self._mask(obs, infos)
         return obs, rewards, terminated, truncated, infos
 
