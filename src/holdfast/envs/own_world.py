@@ -92,15 +92,14 @@ def build_own_world(settings: OwnEnv, env_ids: range, buffers: Buffers | None) -
     return world
 
 
-def try_out(world: World) -> None:
+def try_out(world: World, source: Any) -> None:
     """Reset and step once; raise SettingsError if that fails, so that a mistake shows before a run begins."""
     world.check_masks()
     try:
         play(world, episode=0, steps=1)
-    except SettingsError:
-        raise
     except HoldfastError as error:
-        raise SettingsError(f"env={error}") from error
+        name = world.world_spec.name
+        raise SettingsError(f"env={name}{_defined_at(source)}: {str(error).removeprefix(f'{name}: ')}") from error
 
 
 def check_picklable(source: Any, name: str) -> None:
@@ -131,12 +130,8 @@ def _make(settings: OwnEnv, source: Any, num_envs: int) -> Any:
     else:
         arguments = {**settings.kwargs, **({"num_envs": num_envs} if makes_vectors(source) else {})}
         env = _call(source, arguments, asked)
-    called = f"called with ({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
     if not is_ready(env):
-        hint = " It is of the old package gym." if type(env).__module__.split(".")[0] == "gym" else ""
-        raise SettingsError(
-            f"{asked}{_defined_at(source)}: returned {_describe(env)}, {called}.{hint}\nExpected {EXPECTED}."
-        )
+        raise SettingsError(f"{asked}{_defined_at(source)}: returned {_describe(env)}.\nExpected {EXPECTED}.")
     problem = _vector_problem(settings, source, env, num_envs) or _space_problem(env)
     if problem:
         if env is not source:
@@ -150,9 +145,10 @@ def _call(source: Any, arguments: dict[str, Any], asked: str) -> Any:
         return source(**arguments)
     except (Exception, SystemExit) as error:
         given = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+        hint = f"\nIt was called with ({given}); check env.kwargs." if arguments or isinstance(error, TypeError) else ""
+        place = place_of(error) or _defined_at(source)
         raise SettingsError(
-            f"{asked}: creating the environment failed: {describe_error(error)}{place_of(error) or _defined_at(source)}.\n"
-            f"It was called with ({given}); check env.kwargs."
+            f"{asked}: creating the environment failed: {describe_error(error)}{place}.{hint}"
         ) from error
 
 
@@ -232,7 +228,7 @@ def _code_name(source: Any) -> str:
     name = code.__name__ if code.__name__.isidentifier() else "environment"  # "<lambda>"
     try:
         file = inspect.getsourcefile(code) or ""
-    except TypeError:  # defined in an interactive session
+    except (TypeError, OSError):  # defined in an interactive session
         file = ""
     if not file.endswith(".py") or not file.isprintable():
         return f"{code.__module__.rpartition('.')[2]}.py:{name}"

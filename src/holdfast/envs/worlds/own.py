@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import PrivateAttr
 
 from holdfast.config.registry import WORLDS
-from holdfast.config.sections import PRINTABLE, setting
+from holdfast.config.sections import PRINTABLE, Count, setting
 from holdfast.custom_code import process_restored
 from holdfast.envs.worlds.gym import GymEnv
 from holdfast.errors import split_code_name
@@ -24,6 +24,7 @@ class OwnEnv(GymEnv):
         "FILE.py:NAME, such as ./mine.py:MyEnv",
         pattern=rf"^{PRINTABLE}*[^/]\.py:[A-Za-z_]\w*$",
     )
+    num_envs: Count = setting(16, "number of environments; slots = num_envs x agents", le=65536)
     kwargs: dict[str, Any] = setting({}, "keyword arguments for the class or function")
 
     _file: str = PrivateAttr()  # absolute, because the environment may change the working directory
@@ -58,7 +59,7 @@ class OwnEnv(GymEnv):
         from holdfast.envs.own_world import try_out
 
         with self.build(range(1)) as world:
-            try_out(world)
+            try_out(world, self.source)
             return world.world_spec
 
     def build(self, env_ids: range, buffers: Any = None) -> Any:
