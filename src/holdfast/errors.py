@@ -117,7 +117,9 @@ def place_of(error: BaseException) -> str:
 
 def place_in(frames: Iterable[tuple[FrameType, int]]) -> str:
     """Return ' at mine.py:31' for the last of these (frame, line number) pairs that is user code; '' if none is."""
-    own = [f"{short_path(path)}:{line}" for frame, line in frames if _is_own(path := Path(frame.f_code.co_filename))]
+    own = [
+        f"{short_path(path)}:{line}" for frame, line in frames if is_user_code(path := Path(frame.f_code.co_filename))
+    ]
     return f" at {own[-1]}" if own else ""
 
 
@@ -126,7 +128,7 @@ def short_path(path: Path) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else Path(*path.parts[-2:])
 
 
-def _is_own(path: Path) -> bool:
+def is_user_code(path: Path) -> bool:
     """Return whether a file is user code: not part of Holdfast, Python or an installed package."""
     if path.name.startswith("<") or {"site-packages", "dist-packages"} & set(path.parts):
         return False

@@ -41,7 +41,7 @@ def refusal(words: list[str]) -> str:
             ["env.corridor belongs to env=memory", "env=gym:CartPole-v1"],
         ),
         (["env=gym:X", "env.corridr=3"], ["env.corridr", "Did you mean env.corridor?", "env=memory"]),
-        (["env.hide=[1]"], ["env.hide belongs to env=gym:NAME and env=gymvec:NAME", "env=memory"]),
+        (["env.hide=[1]"], ["env.hide belongs to", "env=gym:NAME and env=gymvec:NAME", "env=memory"]),
         (["env.kwargs.a=1"], ["env.kwargs"]),
         (
             ["py_agent=fast", "policy.encoder=[1]"],

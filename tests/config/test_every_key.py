@@ -33,7 +33,8 @@ WRONG = {
 
 def context(owner: str) -> list[str]:
     """The words that bring a world or an agent; without owner, a world that reads no settings file."""
-    env = owner.replace("NAME", "X-v0").replace("MODULE", "some.module") if owner.startswith("env=") else "env=gym:X-v0"
+    env = owner.replace("FILE.py:NAME", "./mine.py:Mine").replace("NAME", "X-v0").replace("MODULE", "some.module")
+    env = env if owner.startswith("env=") else "env=gym:X-v0"
     agent = owner.replace("FILE.py:CLASS", "./mine.py:Mine")
     return [env, agent] if owner.startswith(("py_agent=", "agent=")) else [env]
 

@@ -69,7 +69,7 @@ def world(name: str) -> Callable[[Place], Any]:
 
     def make(place: Place) -> None:
         (place.run / "evil.py").write_text(f"open({str(place.marker)!r}, 'w')\n")
-        place.settings(lambda tree: tree.update(env={"name": name}))
+        place.settings(lambda tree: tree.update(env={"name": name.format(run=place.run.absolute())}))
 
     return make
 
@@ -109,6 +109,9 @@ KINDS: dict[str, Callable[[Place], Any]] = {
             "gym:antigravity:CartPole-v1",
             "gymvec:antigravity:CartPole-v1",
             "pettingzoo:antigravity",
+            "./runs/victim/evil.py:Env",
+            "runs/victim/evil.py:Env",
+            "{run}/evil.py:Env",
         )
     },
     "a link as the newest checkpoint": lambda p: (p.run / "checkpoints" / "00000099").symlink_to(
@@ -164,7 +167,7 @@ def test_the_refusal_says_what_to_add(commands, place, command, name):
     world(name)(place)
     done = commands(*COMMANDS[command], cwd=place.marker.parent)
     assert done.code == 2
-    assert "imports the module runs.victim.evil" in done.err
+    assert "runs the code in runs.victim.evil" in done.err
     assert done.lines[-1] == f"env={name}"
 
 

@@ -25,7 +25,7 @@ from holdfast.streams import SafeStream, open_closed_streams, safe_output
 UsageError: Any = typer.BadParameter.__base__  # typer does not export it
 
 if TYPE_CHECKING:
-    from holdfast.config import Key
+    from holdfast.config import Key, Settings
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -94,11 +94,12 @@ def train(
     holdfast train env=collect run=first trainer.total_timesteps=1e6
     holdfast train env=gym:CartPole-v1 env.hide=[1,3] policy.core=gru seed=3
     holdfast train settings=pendulum_no_velocity trainer.num_workers=2
+    holdfast train env=./mine.py:MyEnv env.kwargs.delay=12
     holdfast train settings=./mine.yaml wandb=offline
     holdfast train run=first
 
     \b
-    env=NAME          memory, collect, arena, gym:NAME, gymvec:NAME, pettingzoo:MODULE
+    env=NAME          memory, collect, arena, gym:NAME, gymvec:NAME, pettingzoo:MODULE, or ./mine.py:MyEnv
     py_agent=NAME     fast, latent_attn_tiny, latent_attn_small, latent_attn_med, example for grid worlds,
                       box for vectors and images, or ./mine.py:MyPolicy; the default depends on the world
     agent=NAME        the same agents as graphs of components, or ./mine.yaml
@@ -122,18 +123,19 @@ def train(
 
         result = run_training(settings)
         if own_rank() == 0:
-            typer.echo(_closing_lines(result.run, result.summary, settings.policy.agent_word))
+            typer.echo(_closing_lines(result.run, result.summary, settings))
 
 
-def _closing_lines(run: Path, summary: dict[str, Any], agent: str) -> str:
+def _closing_lines(run: Path, summary: dict[str, Any], settings: Settings) -> str:
     """Return the text printed after training: the result, the run folder and the next command."""
     mean = summary["episode_return_mean"]
     result = "no episode has ended" if mean is None else f"mean return of the last 100 episodes {mean:.3f}"
     shown = run.relative_to(Path.cwd()) if run.is_relative_to(Path.cwd()) else run
     here = Path(sys.executable).with_name("holdfast")  # after `make train`, the command is not on PATH
     command = os.path.relpath(here) if shutil.which("holdfast") is None and here.exists() else "holdfast"
-    own = agent.removeprefix("py_agent=")
-    trust = f" --py-agent {shlex.quote(own)}" if ".py:" in own else ""
+    own, env = settings.policy.agent_word.removeprefix("py_agent="), settings.env
+    trust = f" {shlex.quote(f'env={env.name}')}" if env.module_in(env.name) else ""
+    trust += f" --py-agent {shlex.quote(own)}" if ".py:" in own else ""
     return (
         f"\n{summary['agent_steps']:,} steps in {summary['wall_s']:.0f} s ({summary['sps']:,.0f} steps/s): {result}.\n"
         f"Replay parity: largest |log-ratio| {summary['parity_max_abs_logratio']:.2g} (healthy: below 1e-5).\n"

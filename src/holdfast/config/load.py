@@ -102,7 +102,7 @@ def _build(from_file: list[Given], typed: list[Given], problems: list[Problem], 
     if env and world is None:
         problems.append(env.problem(f"{env.source}: {unknown_env(printable(env.text), ready_names())}"))
     if env and world and env.file and not of_run and (module := WORLDS[world].module_in(env.text)):
-        reason = f"imports the module {printable(module)}, which only the command line may name. If you trust it, add"
+        reason = f"runs the code in {printable(module)}, which only the command line may name. If you trust it, add"
         problems.append(env.problem(f"{env.source}: {reason}:\nenv={printable(env.text)}"))
     from_file = _drop_other_world(from_file, world)
     agent = _pick_agent(typed, problems) or _pick_agent(from_file, problems)

@@ -48,6 +48,8 @@ def unknown_env(name: str, ready: Collection[str]) -> str:
     """Return the message for `env=NAME` with an unknown world. `ready`: names of ready-made settings files."""
     words = {world: section.word() for world, section in WORLDS.items()}
     prefix, colon, rest = name.partition(":")
+    if re.search(r"\.py:?$", name):
+        return f"the name of a class or function in the file is missing. Write {name.rstrip(':')}:NAME."
     if colon and f"{prefix}:" in words:
         return f"the name after {prefix}: is missing. Write {words[f'{prefix}:']}."
     if colon and prefix in words:

@@ -49,7 +49,7 @@ def plan_ranks(settings: Settings, started: int) -> Settings:
     if shards > 1 and settings.env.single_generator:
         raise SettingsError(
             f"env={settings.env.name}: all environments share one random generator, so they cannot be divided into "
-            f"{shards} shards.\nUse one rank and trainer.shards=1, or env=gym:{settings.env.name.partition(':')[2]}."
+            f"{shards} shards.\nUse one rank and trainer.shards=1, or {settings.env.one_by_one}."
         )
     if ranks > 1 and settings.device.startswith("cuda:"):
         raise SettingsError(f"device={settings.device}: {ranks} ranks need a GPU each. Use device=cuda.")

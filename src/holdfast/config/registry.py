@@ -64,7 +64,8 @@ class Registry(Mapping[str, Any]):
         return sum(1 for _ in self)
 
 
-WORLDS = Registry("WORLDS", "envs/worlds")  # settings for each world; "gym:" matches every name with that prefix
+# settings for each world; "gym:" matches every name with that prefix, ".py:" every FILE.py:NAME
+WORLDS = Registry("WORLDS", "envs/worlds")
 POLICIES = Registry("POLICIES", "policies")  # settings for each kind of policy
 AGENTS = Registry("AGENTS", "policies/plain")  # policy classes, selected by py_agent
 CELLS = Registry("CELLS", "recurrence")  # recurrent cells, selected by policy.core

@@ -5,6 +5,7 @@ So setting a key that the selected world or agent does not have is an error.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -22,6 +23,7 @@ NonNegative = Annotated[float, Field(ge=0.0, le=1e6)]
 Positive = Annotated[float, Field(gt=0.0, le=1e6)]
 
 
+OWN_WORLD = ".py:"  # the registered name of FILE.py:NAME
 PRINTABLE = r"[^\p{C}\p{Zl}\p{Zp}]"  # no control, direction or line-separator characters: names are printed
 
 
@@ -56,11 +58,20 @@ class EnvSection(Section):
     """Settings for a world; `build` creates the world. Subclasses register with `@WORLDS.register(NAME)`."""
 
     usual_agent: ClassVar[str] = "box"  # the value of py_agent if no agent is selected
-    single_generator: ClassVar[bool] = False  # one random generator for all environments, so no workers and no replay
     known_deterministic: ClassVar[bool] = False  # do not test before a run whether episodes can be replayed
 
     name: str
     num_envs: Count = setting(64, "number of environments; slots = num_envs x agents per environment", le=65536)
+
+    @property
+    def single_generator(self) -> bool:
+        """Whether all environments share one random generator, so that there are no workers and no replay."""
+        return False
+
+    @property
+    def one_by_one(self) -> str:
+        """What to use instead of a world with a single generator, for messages."""
+        return f"env=gym:{self.name.partition(':')[2]}"
 
     @process_restored()
     def describe(self) -> WorldSpec:
@@ -75,7 +86,7 @@ class EnvSection(Section):
 
     @classmethod
     def module_in(cls, name: str) -> str:
-        """Return the module that building the world `name` imports, if the name contains it, else "".
+        """Return the module or file whose code building the world `name` runs, if the name contains it, else "".
 
         Only the command line may name such a world: a file could come from anybody.
         """
@@ -101,7 +112,7 @@ def find_world(name: str) -> str | None:
     """Return the registered name of a world: "memory" for "memory", "gym:" for "gym:CartPole-v1"; None if unknown."""
     prefix, colon, rest = name.partition(":")
     found = f"{prefix}:" if colon and rest.strip() else name if not colon else ""
-    return found if found in WORLDS else None
+    return found if found in WORLDS else OWN_WORLD if re.search(r"\.py:\s*\S", name) else None
 
 
 class PolicySection(Section):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import traceback
+from pathlib import Path
 
 from holdfast import custom_code
-from holdfast.errors import HoldfastError, one_line
+from holdfast.errors import HoldfastError, is_user_code, one_line
 
 
 class BadValue(Exception):  # noqa: N818  (internal: `environment_error` turns it into a HoldfastError)
@@ -21,11 +22,13 @@ def environment_error(world: str, where: str, doing: str, step: int, error: Base
     """Return the error to show to the user. `where`: such as "environment 3 (slot 3)"; `doing`: "step" or "reset"."""
     if isinstance(error, BadValue):
         return HoldfastError(f"{world}: {where} returned {error} from {doing}() at step {step}.")
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != custom_code.__file__][
-        -1:
-    ]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != custom_code.__file__]
+    own = [frame for frame in frames if is_user_code(Path(frame.filename))]
     hint = "\nThere is no memory left: use fewer environments (env.num_envs)." if isinstance(error, MemoryError) else ""
-    origin = [f"\nRaised in {frame.name}, {os.path.basename(frame.filename)} line {frame.lineno}." for frame in frames]
+    origin = [
+        f"\nRaised in {frame.name}, {os.path.basename(frame.filename)} line {frame.lineno}."
+        for frame in (own or frames)[-1:]
+    ]
     return HoldfastError(
         f"{world}: {where} raised {describe_error(error)} in {doing}() at step {step}.{''.join(origin)}{hint}"
     )

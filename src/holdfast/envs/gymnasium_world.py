@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from difflib import get_close_matches
 from functools import partial
 from typing import Any
@@ -10,6 +11,7 @@ import gymnasium
 
 from holdfast.envs.closing import close_each
 from holdfast.envs.failures import BadValue, describe_error
+from holdfast.envs.packages import register_package
 from holdfast.envs.spaces import MaskReader, action_writer, obs_reader
 from holdfast.envs.world import Buffers, World
 from holdfast.envs.worlds.gym import GymEnv
@@ -20,12 +22,19 @@ from holdfast.spec import WorldSpec
 class GymWorld(World):
     """A world of Gymnasium environments. The seed for episode k of environment i is `episode_seed(seed, i, k)`."""
 
-    def __init__(self, settings: GymEnv, env_ids: range, buffers: Buffers | None = None):
+    def __init__(
+        self,
+        settings: GymEnv,
+        env_ids: range,
+        buffers: Buffers | None = None,
+        make: Callable[[GymEnv], gymnasium.Env] | None = None,
+    ):
+        make = make or make_env
         self._envs: list[gymnasium.Env] = []
         self._close = partial(close_each, settings.name, env_ids.start, self._envs)
         try:
             for _ in env_ids:
-                self._envs.append(make_env(settings))
+                self._envs.append(make(settings))
             first = self._envs[0]
             self._reader = obs_reader(first.observation_space, settings.name, settings.hide)
             self._writer = action_writer(first.action_space, settings.name, env_ids.start, settings.action_mask)
@@ -33,6 +42,7 @@ class GymWorld(World):
         except BaseException:
             self.close()
             raise
+        self._spaces = [(env.observation_space, env.action_space) for env in self._envs]
         # `array[row, ...]` is a view even if the row is a single number
         self._obs = [self.buffers.obs[row, ...] for row in range(self.num_slots)]
         self._final_obs = [self.buffers.final_obs[row, ...] for row in range(self.num_slots)]
@@ -66,8 +76,12 @@ class GymWorld(World):
             raise self._failure(row, "step", error) from error
 
     def _start(self, index: int, seed: int) -> None:
+        env = self._envs[index]
         try:
-            obs, info = self._envs[index].reset(seed=seed)
+            obs, info = env.reset(seed=seed)
+            for before, now in zip(self._spaces[index], (env.observation_space, env.action_space), strict=True):
+                if now is not before and _differ(before, now):
+                    raise BadValue(f"an episode with the space {now}, after episodes with {before},")
             self._reader.read(obs, self._obs[index])
             if self._masks is not None:
                 self._masks.read(info, self.buffers.action_mask[index])
@@ -83,10 +97,20 @@ class GymWorld(World):
 def make_env(settings: GymEnv) -> gymnasium.Env:
     """Create one environment; raise SettingsError if the environment does not exist or cannot be created."""
     env_id = settings.name.removeprefix("gym:")
+    if ".py:" in env_id:
+        raise SettingsError(f"env={printable(settings.name)}: gym: is not for files. Write env={printable(env_id)}.")
+    register_package(settings.name, env_id)
     try:
         return gymnasium.make(env_id, **{"disable_env_checker": True, **settings.kwargs})
     except Exception as error:
         raise cannot_make(settings.name, env_id, error) from error
+
+
+def _differ(before: gymnasium.Space, now: gymnasium.Space) -> bool:
+    """Return whether a policy for one space does not fit the other. Other limits of a Box make no difference."""
+    if isinstance(before, gymnasium.spaces.Box) and isinstance(now, gymnasium.spaces.Box):
+        return (before.shape, before.dtype) != (now.shape, now.dtype)
+    return before != now
 
 
 def cannot_make(name: str, env_id: str, error: Exception) -> SettingsError:

@@ -34,7 +34,7 @@ def make_world(
         raise SettingsError(
             f"trainer.num_workers={num_workers} with env={settings.name}: all environments share one random "
             "generator,\nso results would depend on the number of workers. "
-            f"Use trainer.num_workers=0, or env=gym:{settings.name.partition(':')[2]}."
+            f"Use trainer.num_workers=0, or {settings.one_by_one}."
         )
     from holdfast.envs.workers import WorkerWorld
 

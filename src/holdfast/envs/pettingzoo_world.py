@@ -1,18 +1,21 @@
-"""A world of PettingZoo parallel environments, with one slot per agent, in the order of `possible_agents`."""
+"""A world of PettingZoo environments, with one slot per agent, in the order of `possible_agents`."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import pkgutil
+from collections.abc import Callable
 from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
+from holdfast.envs.aec import to_parallel
 from holdfast.envs.closing import close_each
 from holdfast.envs.failures import BadMask, BadValue, describe_error
 from holdfast.envs.spaces import MaskReader, action_writer, obs_reader
 from holdfast.envs.world import Buffers, World
+from holdfast.envs.worlds.gym import GymEnv
 from holdfast.envs.worlds.pettingzoo import PettingZooEnv
 from holdfast.errors import HoldfastError, SettingsError, printable
 from holdfast.spec import WorldSpec
@@ -26,22 +29,30 @@ class PettingZooWorld(World):
     row with the first observation of the agent's next episode is marked as truncated, so that memory is reset.
     """
 
-    def __init__(self, settings: PettingZooEnv, env_ids: range, buffers: Buffers | None = None):
+    def __init__(
+        self,
+        settings: PettingZooEnv | GymEnv,
+        env_ids: range,
+        buffers: Buffers | None = None,
+        make: Callable[[Any], Any] | None = None,
+    ):
+        make = make or make_env
         self._envs: list[Any] = []
         self._close = partial(close_each, settings.name, env_ids.start, self._envs)
         try:
             for _ in env_ids:
-                self._envs.append(make_env(settings))
+                self._envs.append(to_parallel(make(settings), settings.action_mask))
             env, name = self._envs[0], settings.name
             self._agents = _checked_agents(env, name)
             first, count = self._agents[0], len(self._agents)
-            self._reader = obs_reader(env.observation_space(first), name)
-            self._writer = action_writer(env.action_space(first), name, env_ids.start * count, settings.action_mask)
+            masked = settings.action_mask or getattr(env, "masks_actions", False)
+            self._reader = obs_reader(env.observation_space(first), name, settings.hide)
+            self._writer = action_writer(env.action_space(first), name, env_ids.start * count, masked)
             super().__init__(WorldSpec(name, self._reader.spec, self._writer.spec, count), env_ids, buffers)
         except BaseException:
             self.close()
             raise
-        self._masks = MaskReader(self.world_spec.actions.mask_sizes) if settings.action_mask else None
+        self._masks = MaskReader(self.world_spec.actions.mask_sizes) if masked else None
         self._present = [False] * self.num_slots  # [slots] true: the agent of this slot acts in the next step
 
     def _step(self, envs: range) -> None:
@@ -127,7 +138,7 @@ class PettingZooWorld(World):
 
 
 def make_env(settings: PettingZooEnv) -> Any:
-    """Create an environment by calling `parallel_env(**kwargs)` of the module; raise SettingsError if that fails."""
+    """Create an environment by `parallel_env(**kwargs)` or `env(**kwargs)` of the module; raise SettingsError if that fails."""
     module_name = settings.name.removeprefix("pettingzoo:")
     try:
         module = importlib.import_module(module_name)
@@ -137,13 +148,14 @@ def make_env(settings: PettingZooEnv) -> Any:
             f"{_nearest(module_name)}\n"
             f"{describe_error(error)}{_how_to_install(error)}"
         ) from error
-    if not hasattr(module, "parallel_env"):
+    make = getattr(module, "parallel_env", None) or getattr(module, "env", None)
+    if not callable(make):
         raise SettingsError(
-            f"env={settings.name}: the module {module_name!r} has no parallel_env(). Use a module with a parallel "
-            "environment; turn-based (AEC) environments are not supported."
+            f"env={settings.name}: the module {module_name!r} has neither parallel_env() nor env(). Name the module of one "
+            "environment, such as mpe2.simple_spread_v3."
         )
     try:
-        return module.parallel_env(**settings.kwargs)
+        return make(**settings.kwargs)
     except Exception as error:
         raise SettingsError(
             f"env={settings.name}: creating the environment failed.\n{describe_error(error)}"
@@ -166,7 +178,7 @@ def _nearest(module_name: str) -> str:
         known = [module.name for module in pkgutil.iter_modules(package.__path__)]
     except Exception:
         return ""
-    near = get_close_matches(name, known, n=3, cutoff=0.5)
+    near = [] if name in known else get_close_matches(name, known, n=3, cutoff=0.5)
     return f" Nearest: {', '.join(f'{package_name}.{match}' for match in near)}." if near else ""
 
 

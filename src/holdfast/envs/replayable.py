@@ -31,20 +31,20 @@ def why_not_replayable(settings: EnvSection, in_a_worker: bool, worker_timeout: 
 
     try:
         with one() as used, one() as fresh:
-            _play(used, 0)
-            if _play(used, 1) != _play(fresh, 1):
+            play(used, 0)
+            if play(used, 1) != play(fresh, 1):
                 return f"{settings.name}: episodes with the same seed and actions differ, so they cannot be replayed."
     except HoldfastError as error:
         return f"{settings.name}: the replay test failed: {error}"
     return None
 
 
-def _play(world: World, episode: int) -> list[bytes]:
+def play(world: World, episode: int, steps: int = STEPS) -> list[bytes]:
     """Play the first steps of an episode with random legal actions (fixed seed); return all outputs as bytes."""
     b, rng = world.buffers, np.random.default_rng(0)
     world.replay_to(ReplayPoint.at_episode_start(0, world.world_spec, np.array([episode])))
     seen = [b.obs.tobytes()]
-    for _ in range(STEPS):
+    for _ in range(steps):
         world.step(np.stack([_legal_action(world.world_spec.actions, mask, rng) for mask in b.action_mask]))
         seen += [x.tobytes() for x in (b.obs, b.rewards, b.terminated, b.truncated)]
         if b.episode[0] != episode:

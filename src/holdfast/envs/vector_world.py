@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from holdfast.envs.closing import close_each
 from holdfast.envs.failures import BadValue, environment_error, numbered
 from holdfast.envs.gymnasium_world import cannot_make
+from holdfast.envs.packages import register_package
 from holdfast.envs.spaces import action_writer, obs_reader
 from holdfast.envs.world import ReplayError, ReplayPoint, World, episode_seed
 from holdfast.envs.worlds.gym import GymVectorEnv
@@ -22,6 +23,7 @@ from holdfast.spec import WorldSpec
 def make_vector_world(settings: GymVectorEnv, env_ids: range) -> VectorWorld:
     """Create the vector implementation of an environment; raise SettingsError if that fails."""
     env_id = settings.name.removeprefix("gymvec:")
+    register_package(settings.name, env_id)
     try:
         envs = gymnasium.make_vec(env_id, len(env_ids), vectorization_mode="vector_entry_point", **settings.kwargs)
     except Exception as error:

@@ -68,7 +68,9 @@ def list_changes(before: Settings, now: Settings) -> list[str]:
     for tree in (old, new):
         tree["trainer.shards"] = tree["trainer.shards"] or 1  # None before the number of ranks is known
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    place_only = {CODE} if _names_code(before) and _names_code(now) else set()  # the same code may be in another place
+    # the same code may be in another place
+    place_only = {CODE} if _names_code(before) and _names_code(now) else set()
+    place_only |= {"env.name"} if _world_file(before) and _world_file(now) else set()
     fixed = [key for key in keys if FIXED.match(key) and key not in place_only]
     if fixed:
         # Show env.name, policy.agent and seed first: when they change, the other keys of their section follow.
@@ -84,7 +86,7 @@ def list_changes(before: Settings, now: Settings) -> list[str]:
 def resume_words(started: Settings, now: Settings) -> str:
     """Return the words that resume a run unchanged. Code must be named again: a run folder is not trusted to name it."""
     words = [f"run={now.run}"] + ([f"runs_dir={now.runs_dir}"] if now.runs_dir != "runs" else [])
-    if type(started.env).module_in(started.env.name):
+    if started.env.module_in(started.env.name):
         words.append(f"env={started.env.name}")
     if _names_code(started):
         words.append(started.policy.agent_word)
@@ -93,6 +95,10 @@ def resume_words(started: Settings, now: Settings) -> str:
 
 def _names_code(settings: Settings) -> bool:
     return find_policy("py_agent", getattr(settings.policy, "py_agent", "")) == "own"
+
+
+def _world_file(settings: Settings) -> bool:
+    return settings.env.module_in(settings.env.name).endswith(".py")
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -28,11 +28,13 @@ class GymEnv(EnvSection):
 
 @WORLDS.register("gymvec:")
 class GymVectorEnv(EnvSection):
-    single_generator: ClassVar[bool] = True
-
     name: str = world_name("gymvec:NAME", "Gymnasium environment with a vector implementation", "gymvec:CartPole-v1")
     hide: Entries = setting([], "indices of the observation entries to hide (vector observations only)")
     kwargs: dict[str, Any] = setting({}, "keyword arguments for gymnasium.make_vec")
+
+    @property
+    def single_generator(self) -> bool:
+        return True
 
     def build(self, env_ids: range, buffers: Any = None) -> Any:
         from holdfast.envs.vector_world import make_vector_world

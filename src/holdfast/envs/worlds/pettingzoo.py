@@ -1,4 +1,4 @@
-"""pettingzoo:MODULE: a PettingZoo parallel environment."""
+"""pettingzoo:MODULE: a PettingZoo environment, parallel or turn-based."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from typing import Any
 
 from holdfast.config.registry import WORLDS
 from holdfast.config.sections import Count, EnvSection, setting, world_name
+from holdfast.envs.worlds.gym import Entries
 
 
 @WORLDS.register("pettingzoo:")
 class PettingZooEnv(EnvSection):
     name: str = world_name(
-        "pettingzoo:MODULE", "module of a PettingZoo parallel environment", "pettingzoo:mpe2.simple_spread_v3"
+        "pettingzoo:MODULE", "module of a PettingZoo environment", "pettingzoo:mpe2.simple_spread_v3"
     )
     num_envs: Count = setting(8, "number of environments; slots = num_envs x agents", le=65536)
+    hide: Entries = setting([], "indices of the observation entries to hide (vector observations only)")
     action_mask: bool = setting(False, "read the mask of legal actions from infos[agent]['action_mask']")
-    kwargs: dict[str, Any] = setting({}, "keyword arguments for parallel_env")
+    kwargs: dict[str, Any] = setting({}, "keyword arguments for parallel_env() or env()")
 
     @classmethod
     def module_in(cls, name: str) -> str:
