@@ -20,9 +20,8 @@ Count = Annotated[int, Field(ge=1)]
 Unit = Annotated[float, Field(ge=0.0, le=1.0)]
 NonNegative = Annotated[float, Field(ge=0.0, le=1e6)]
 Positive = Annotated[float, Field(gt=0.0, le=1e6)]
-Entries = list[Annotated[int, Field(ge=0)] | Annotated[str, Field(min_length=1, max_length=200)]]  # see env.hide
-
 PRINTABLE = r"[^\p{C}\p{Zl}\p{Zp}]"  # no control, direction or line-separator characters: names are printed
+Entries = list[Annotated[int, Field(ge=0)] | Annotated[str, Field(max_length=200, pattern=rf"^{PRINTABLE}+$")]]
 
 
 class Section(BaseModel):

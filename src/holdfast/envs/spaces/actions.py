@@ -131,7 +131,7 @@ def _read_leaf(leaf: Leaf, world: str) -> Choices | Reals:
         case spaces.Box() if space.low.size and np.dtype(space.dtype).kind == "f":
             return Reals(space)
         case spaces.Box() if space.low.size and (counts := _counts(space)) is not None:
-            return Choices(tuple(counts.ravel().tolist()), space.low.astype(np.int64), space)
+            return Choices(counts, space.low.astype(np.int64), space)
     where = f"{world}, in the entry {leaf.name!r} of its actions," if leaf.path else world
     raise SettingsError(
         f"{where} has {short(space)} actions, which are not supported.\nSupported: Discrete, MultiDiscrete, MultiBinary, "
@@ -140,7 +140,8 @@ def _read_leaf(leaf: Leaf, world: str) -> Choices | Reals:
     )
 
 
-def _counts(space: spaces.Box) -> np.ndarray | None:
+def _counts(space: spaces.Box) -> tuple[int, ...] | None:
     """Return the number of values of each integer; None if one of them has too many."""
-    counts = space.high.astype(object) - space.low.astype(object) + 1  # Python integers do not overflow
-    return counts if np.all(counts <= MOST_INTEGERS) else None
+    limits = zip(space.low.ravel().tolist(), space.high.ravel().tolist(), strict=True)
+    counts = tuple(high - low + 1 for low, high in limits)
+    return counts if max(counts) <= MOST_INTEGERS else None
