@@ -187,10 +187,10 @@ def _read(data: dict[str, Any]) -> Any:
     if "features" in fields:
         fields["features"] = tuple(Feature(**{**f, "categories": tuple(f["categories"])}) for f in fields["features"])
     if "parts" in fields:
-        fields["parts"] = tuple(
-            ObsPart(**{key: tuple(value) if isinstance(value, list) else value for key, value in part.items()})
-            for part in fields["parts"]
-        )
-    return kinds[data["kind"]](
-        **{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
-    )
+        fields["parts"] = tuple(ObsPart(**_tuples(part)) for part in fields["parts"])
+    return kinds[data["kind"]](**_tuples(fields))
+
+
+def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields with tuples in place of the lists of JSON."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}

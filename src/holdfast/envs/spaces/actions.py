@@ -143,5 +143,5 @@ def _read_leaf(leaf: Leaf, world: str) -> Choices | Reals:
 def _counts(space: spaces.Box) -> tuple[int, ...] | None:
     """Return the number of values of each integer; None if one of them has too many."""
     limits = zip(space.low.ravel().tolist(), space.high.ravel().tolist(), strict=True)
-    counts = tuple(high - low + 1 for low, high in limits)
+    counts = tuple(int(high) - int(low) + 1 for low, high in limits)
     return counts if max(counts) <= MOST_INTEGERS else None

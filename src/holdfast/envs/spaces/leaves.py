@@ -30,13 +30,17 @@ class Leaf:
         return f"entry {self.name!r} of an observation" if self.path else "an observation"
 
 
+def children_of(space: spaces.Space) -> list[tuple[Any, spaces.Space]] | None:
+    """Return the keys and subspaces of a Dict or a Tuple; None for other spaces."""
+    if isinstance(space, spaces.Dict):
+        return [*space.spaces.items()]
+    return [*enumerate(space.spaces)] if isinstance(space, spaces.Tuple) else None
+
+
 def leaves_of(space: spaces.Space, path: tuple[Any, ...] = ()) -> list[Leaf]:
     """Return the leaves in the order of the space."""
-    if isinstance(space, spaces.Dict):
-        children = list(space.spaces.items())
-    elif isinstance(space, spaces.Tuple):
-        children = list(enumerate(space.spaces))
-    else:
+    children = children_of(space)
+    if children is None:
         return [Leaf(path, space)]
     return [leaf for key, child in children for leaf in leaves_of(child, (*path, key))]
 

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from holdfast.envs.failures import BadMask
+from holdfast.envs.spaces.leaves import children_of
 from holdfast.spec import keys
 
 
@@ -17,7 +18,7 @@ def mask_is_in(obs_space: spaces.Space, sizes: tuple[int, ...]) -> bool:
     if not sizes or not isinstance(obs_space, spaces.Dict) or len(obs_space.spaces) < 2:
         return False
     mask = obs_space.spaces.get(keys.ACTION_MASK)
-    return isinstance(mask, spaces.Box | spaces.MultiBinary) and tuple(mask.shape) == (sum(sizes),)
+    return isinstance(mask, spaces.Box | spaces.MultiBinary) and mask.shape == (sum(sizes),)
 
 
 class MaskReader:
@@ -77,13 +78,13 @@ class MaskReader:
 
 def _flatten(space: spaces.Space, mask: Any, path: str = "") -> list[np.ndarray]:
     """Return the masks of all choices in the order of the action space. `path`: where `mask` is, for messages."""
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        children = dict(space.spaces) if isinstance(space, spaces.Dict) else dict(enumerate(space.spaces))
+    children = children_of(space)
+    if children is not None:
         if isinstance(mask, tuple | list):
             mask = dict(enumerate(mask))
-        if not isinstance(mask, Mapping) or set(mask) - set(children):
-            raise BadMask(f"an action mask{path} whose structure is not that of {type(space).__name__} actions")
-        return [x for key, child in children.items() for x in _flatten(child, mask.get(key), f"{path}[{key!r}]")]
+        if not isinstance(mask, Mapping) or set(mask) - {key for key, _ in children}:
+            raise BadMask(f"an action mask{path} without the structure of the {type(space).__name__} of actions")
+        return [x for key, child in children for x in _flatten(child, mask.get(key), f"{path}[{key!r}]")]
     if isinstance(space, spaces.Box) and np.dtype(space.dtype).kind == "f":
         return []
     if mask is None:

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 
 from holdfast.envs.failures import BadValue
-from holdfast.envs.spaces.leaves import Leaf, leaves_of, short, visible
+from holdfast.envs.spaces.leaves import Leaf, children_of, leaves_of, short, visible
 from holdfast.errors import SettingsError
 from holdfast.spec import BoxObs, DiscreteObs, ObsPart
 
@@ -216,22 +216,16 @@ def _supported() -> str:
 
 def _tuples_in(space: spaces.Space, path: tuple[Any, ...] = ()) -> list[tuple[tuple[Any, ...], int]]:
     """Return the path and the length of every Tuple."""
-    if isinstance(space, spaces.Tuple):
-        children, found = list(enumerate(space.spaces)), [(path, len(space.spaces))]
-    else:
-        children, found = list(space.spaces.items()) if isinstance(space, spaces.Dict) else [], []
-    return found + [tuple_ for key, child in children for tuple_ in _tuples_in(child, (*path, key))]
+    found = [(path, len(space.spaces))] if isinstance(space, spaces.Tuple) else []
+    return found + [inner for key, child in children_of(space) or () for inner in _tuples_in(child, (*path, key))]
 
 
 def _wrong_structure(space: spaces.Space, obs: Any, path: tuple[Any, ...] = ()) -> BadValue | None:
     """Return the error for an observation that lacks an entry of its space; None if all entries are there."""
-    if isinstance(space, spaces.Dict):
-        children, kind = list(space.spaces.items()), Mapping
-    elif isinstance(space, spaces.Tuple):
-        children, kind = list(enumerate(space.spaces)), (tuple, list, np.ndarray)
-    else:
+    children = children_of(space)
+    if children is None:
         return None
-    if not isinstance(obs, kind):
+    if not isinstance(obs, Mapping if isinstance(space, spaces.Dict) else (tuple, list, np.ndarray)):
         expected = f"although {'its space' if path else 'the observation space'} is a {type(space).__name__},"
         return BadValue(f"{_entry(path)} of type {type(obs).__name__}, {expected}")
     for key, child in children:
