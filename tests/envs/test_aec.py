@@ -12,7 +12,7 @@ from holdfast.errors import HoldfastError
 from holdfast.spec import DiscreteActions
 
 
-def game(num_envs: int = 2, action_mask: bool = False, **kwargs: Any) -> PettingZooEnv:
+def game(num_envs: int = 2, action_mask: bool | None = None, **kwargs: Any) -> PettingZooEnv:
     return PettingZooEnv(name="pettingzoo:toy_aec", num_envs=num_envs, action_mask=action_mask, kwargs=kwargs)
 
 

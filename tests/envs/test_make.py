@@ -68,12 +68,16 @@ def gym(name: str, **kwargs: object) -> GymEnv:
             ["creating the environment failed", "OSError: the licence server is down"],
         ),
         (
-            gym("toy_gym:Mirror-v0", action_space=spaces.MultiBinary(2)),
-            ["MultiBinary", "Supported: Discrete"],
+            gym("toy_gym:Mirror-v0", action_space=spaces.Text(2)),
+            ["Text(", "Supported: Discrete"],
         ),
         (
-            gym("Blackjack-v1"),
-            ["gym:Blackjack-v1 has Tuple", "Supported: Box, Discrete, Dict of Box"],
+            gym(
+                "toy_gym:Mirror-v0",
+                action_space=spaces.Discrete(2),
+                observation_space=spaces.Tuple([spaces.Sequence(spaces.Discrete(2))]),
+            ),
+            ["gym:toy_gym:Mirror-v0, in its entry '0', has Sequence", "Supported: Box, Discrete"],
         ),
         (GymEnv(name="gym:CartPole-v1", hide=[4]), ["env.hide=[4]", "4 entries", "0 to 3"]),
         (GymEnv(name="gym:CartPole-v1", hide=[0, 1, 2, 3]), ["env.hide=[0, 1, 2, 3]", "hides all 4"]),

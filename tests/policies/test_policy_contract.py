@@ -109,8 +109,8 @@ def test_a_policy_without_memory_says_so():
 def test_experience_spec_names_the_observation(name):
     policy = make(name)
     expected = {keys.OBS: (policy.spec.obs.shape, policy.spec.obs.dtype)}
-    if name == "box-masked":
-        expected[keys.ACTION_MASK] = ((7,), "bool")
+    if sizes := {"box-masked": 7, "box-nested": 5}.get(name):
+        expected[keys.ACTION_MASK] = ((sizes,), "bool")
     assert policy.get_agent_experience_spec() == expected
 
 
@@ -156,8 +156,21 @@ def test_agents_refuse_worlds_they_cannot_read():
         BoxObs((4, 5), "float32"),
         BoxObs((432,), "float32", (ObsPart("o.camera", (12, 12, 3), 0, 255.0),)),
         BoxObs((3,), "float32", (ObsPart("level", (), 0), ObsPart("speed", (2,), 1))),
+        BoxObs((7, 7, 3), "uint8", scale=255.0),
+        BoxObs((3, 6, 7), "float32"),
+        BoxObs((2, 2, 3), "float32"),
     ],
-    ids=["scalar", "picture", "picture, channels first", "matrix", "Dict of one picture", "Dict with a scalar"],
+    ids=[
+        "scalar",
+        "picture",
+        "picture, channels first",
+        "matrix",
+        "Dict of one picture",
+        "Dict with a scalar",
+        "grid",
+        "grid, channels first",
+        "grid of 2 x 2",
+    ],
 )
 def test_box_reads_every_shape_of_numbers(obs):
     torch.manual_seed(0)

@@ -18,6 +18,7 @@ from holdfast.spec import (
     DiscreteActions,
     DiscreteObs,
     Feature,
+    MixedActions,
     MultiDiscreteActions,
     ObsPart,
     TokenObs,
@@ -43,6 +44,15 @@ MASKED = WorldSpec("masked", BoxObs((3,), "float32"), MultiDiscreteActions((4, 3
 MASKED_MOVES = WorldSpec("masked moves", BoxObs((3,), "float32"), DiscreteActions(MOVES.names, masked=True), 1)
 PARTS = (ObsPart("camera", (12, 12, 3), 0, 255.0), ObsPart("speed", (2,), 432))
 MIXED = WorldSpec("mixed", BoxObs((434,), "float32", PARTS), DiscreteActions(("0", "1", "2")), 1)
+NESTED_PARTS = (
+    ObsPart("board", (5, 5, 2), 0),
+    ObsPart("cards", (2,), 50, sizes=(3, 4)),
+    ObsPart("level", (), 52),
+    ObsPart("place", (), 53, sizes=(2000,)),  # embedded
+)
+NESTED = WorldSpec(
+    "nested", BoxObs((54,), "float32", NESTED_PARTS), MixedActions((3, 2), (-1.0,), (1.0,), masked=True), 1
+)
 
 
 def make(name: str, core: str = "lstm", layers: int = 2, seed: int = 0) -> Policy:
@@ -66,6 +76,8 @@ def make(name: str, core: str = "lstm", layers: int = 2, seed: int = 0) -> Polic
             policy = BoxPolicy(MIXED, **small)
         case "box-masked":
             policy = BoxPolicy(MASKED, **small)
+        case "box-nested":
+            policy = BoxPolicy(NESTED, **small)
         case "new-lstm-policy":
             policy = NewLSTMPolicy(VECTOR, num_layers=layers)
         case "new-lstm-policy-masked":
@@ -93,7 +105,7 @@ def two_memories() -> dict:
 GRAPHS = tuple(f"agent={name}" for name in GRID_AGENTS)
 HAND_WRITTEN = ("new-lstm-policy", "new-lstm-policy-masked")
 AGENTS = (*GRID_AGENTS, *GRAPHS, "two-memories")
-EVERY_POLICY = (*AGENTS, "box", "box-symbols", "box-reals", "box-mixed", "box-masked", *HAND_WRITTEN)
+EVERY_POLICY = (*AGENTS, "box", "box-symbols", "box-reals", "box-mixed", "box-masked", "box-nested", *HAND_WRITTEN)
 CELLS = tuple(name for name in registry.CELLS if name != "none")
 OTHER_CELLS = [name for name in CELLS if name != "lstm"]
 # The hand-written policies have a fixed cell; the others take any. Each cell is combined with every kind of encoder.
@@ -119,7 +131,11 @@ def random_obs(spec: WorldSpec, shape: tuple[int, ...], generator: torch.Generat
         case DiscreteObs(n=n):
             return torch.randint(0, n, shape, generator=generator)
         case _:
-            return torch.randn(*shape, *obs.shape, generator=generator)
+            numbers = torch.randn(*shape, *obs.shape, generator=generator)
+            for part in obs.parts:
+                for i, size in enumerate(part.sizes, part.start):
+                    numbers[..., i] = torch.randint(0, size, shape, generator=generator)
+            return numbers
 
 
 def random_actions(spec: WorldSpec, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
@@ -130,6 +146,9 @@ def random_actions(spec: WorldSpec, shape: tuple[int, ...], generator: torch.Gen
             return torch.stack([torch.randint(0, n, shape, generator=generator) for n in sizes], -1)
         case BoxActions(low=low):
             return torch.randn(*shape, len(low), generator=generator)
+        case MixedActions(sizes=sizes, low=low):
+            chosen = [torch.randint(0, n, shape, generator=generator).float() for n in sizes]
+            return torch.cat([torch.stack(chosen, -1), torch.randn(*shape, len(low), generator=generator)], -1)
 
 
 def random_arrivals(spec: WorldSpec, T: int, B: int, seed: int, end_rate: float = 0.3) -> dict[str, torch.Tensor]:

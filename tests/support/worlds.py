@@ -21,7 +21,11 @@ class ScriptedWorld(World):
     def _draw(self) -> np.ndarray:
         obs = self.world_spec.obs
         if isinstance(obs, BoxObs):
-            return self.rng.standard_normal((self.num_slots, *obs.shape)).astype(np.float32)
+            numbers = self.rng.standard_normal((self.num_slots, *obs.shape)).astype(np.float32)
+            for part in obs.parts:
+                for i, size in enumerate(part.sizes, part.start):
+                    numbers[:, i] = self.rng.integers(0, size, self.num_slots)
+            return numbers
         if isinstance(obs, DiscreteObs):
             return self.rng.integers(0, obs.n, self.num_slots)
         tokens = self.rng.integers(0, 3, (self.num_slots, *obs.shape)).astype(np.uint8)

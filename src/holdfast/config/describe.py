@@ -101,9 +101,11 @@ def _key(name: str, field: FieldInfo, owner: str) -> Key:
         kind, choices = "choice", tuple(one_of.names()) if one_of else get_args(type_)
         allowed = str(choices[0]) if len(choices) == 1 else "one of " + ", ".join(map(str, choices))
     elif get_origin(type_) is list:
-        item, item_metadata, _ = _plain(get_args(type_)[0], [])
+        items = get_args(type_)[0]
+        or_name = " or a name" if get_origin(items) in (Union, UnionType) else ""  # a number, or text
+        item, item_metadata, _ = _plain(get_args(items)[0] if or_name else items, [])
         limits = _limits(item_metadata)
-        kind, allowed = "list", f"a list such as [1, 3], each {_number(item, limits)}"
+        kind, allowed = "list", f"a list such as [1, 3], each {_number(item, limits)}{or_name}"
     elif get_origin(type_) is dict:
         kind, allowed = "mapping", f"a mapping such as {{key: value}}; {name}.key=value sets one entry"
     elif type_ in KINDS:

@@ -22,9 +22,9 @@ Unit = Annotated[float, Field(ge=0.0, le=1.0)]
 NonNegative = Annotated[float, Field(ge=0.0, le=1e6)]
 Positive = Annotated[float, Field(gt=0.0, le=1e6)]
 
-
 OWN_WORLD = ".py:"  # the registered name of FILE.py:NAME
 PRINTABLE = r"[^\p{C}\p{Zl}\p{Zp}]"  # no control, direction or line-separator characters: names are printed
+Entries = list[Annotated[int, Field(ge=0)] | Annotated[str, Field(max_length=200, pattern=rf"^{PRINTABLE}+$")]]
 
 
 class Section(BaseModel):

@@ -12,7 +12,7 @@ import gymnasium
 from holdfast.envs.closing import close_each
 from holdfast.envs.failures import BadValue, describe_error
 from holdfast.envs.packages import register_package
-from holdfast.envs.spaces import MaskReader, action_writer, obs_reader
+from holdfast.envs.spaces import read_interface
 from holdfast.envs.world import Buffers, World
 from holdfast.envs.worlds.gym import GymEnv
 from holdfast.errors import HoldfastError, SettingsError, printable
@@ -36,9 +36,16 @@ class GymWorld(World):
             for _ in env_ids:
                 self._envs.append(make(settings))
             first = self._envs[0]
-            self._reader = obs_reader(first.observation_space, settings.name, settings.hide)
-            self._writer = action_writer(first.action_space, settings.name, env_ids.start, settings.action_mask)
-            super().__init__(WorldSpec(settings.name, self._reader.spec, self._writer.spec, 1), env_ids, buffers)
+            interface = read_interface(
+                first.observation_space,
+                first.action_space,
+                settings.name,
+                env_ids.start,
+                hide=settings.hide,
+                action_mask=settings.action_mask,
+            )
+            self._reader, self._writer, self._masks = interface.reader, interface.writer, interface.masks
+            super().__init__(WorldSpec(settings.name, self._reader.spec, interface.actions, 1), env_ids, buffers)
         except BaseException:
             self.close()
             raise
@@ -46,13 +53,12 @@ class GymWorld(World):
         # `array[row, ...]` is a view even if the row is a single number
         self._obs = [self.buffers.obs[row, ...] for row in range(self.num_slots)]
         self._final_obs = [self.buffers.final_obs[row, ...] for row in range(self.num_slots)]
-        self._masks = MaskReader(self.world_spec.actions.mask_sizes) if settings.action_mask else None
 
     def _step(self, envs: range) -> None:
         b = self.buffers
         read, obs_rows, masks = self._reader.read, self._obs, self._masks
         row = envs.start
-        actions = self._writer.write(b.actions[row : envs.stop])
+        actions = self._writer.rows(b.actions[row : envs.stop])
         try:
             for row, action in zip(envs, actions, strict=True):
                 obs, reward, terminated, truncated, info = self._envs[row].step(action)
@@ -64,12 +70,12 @@ class GymWorld(World):
                 if terminated or truncated:
                     read(obs, self._final_obs[row])
                     if masks is not None:
-                        masks.read_final(info, b.final_action_mask[row])
+                        masks.read_final(obs, info, b.final_action_mask[row])
                     self._begin_next(row)
                 else:
                     read(obs, obs_rows[row])
                     if masks is not None:
-                        masks.read(info, b.action_mask[row])
+                        masks.read(obs, info, b.action_mask[row])
         except (HoldfastError, KeyboardInterrupt):
             raise
         except BaseException as error:
@@ -84,7 +90,7 @@ class GymWorld(World):
                     raise BadValue(f"an episode with the space {now}, after episodes with {before},")
             self._reader.read(obs, self._obs[index])
             if self._masks is not None:
-                self._masks.read(info, self.buffers.action_mask[index])
+                self._masks.read(obs, info, self.buffers.action_mask[index])
         except KeyboardInterrupt:
             raise
         except BaseException as error:

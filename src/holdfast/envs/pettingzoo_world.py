@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.envs.aec import to_parallel
 from holdfast.envs.closing import close_each
 from holdfast.envs.failures import BadMask, BadValue, describe_error
-from holdfast.envs.spaces import MaskReader, action_writer, obs_reader
+from holdfast.envs.spaces import read_interface
 from holdfast.envs.world import Buffers, World
 from holdfast.envs.worlds.gym import GymEnv
 from holdfast.envs.worlds.pettingzoo import PettingZooEnv
@@ -41,23 +41,32 @@ class PettingZooWorld(World):
         self._close = partial(close_each, settings.name, env_ids.start, self._envs)
         try:
             for _ in env_ids:
-                self._envs.append(to_parallel(make(settings), settings.action_mask))
+                self._envs.append(to_parallel(make(settings), bool(settings.action_mask)))
             env, name = self._envs[0], settings.name
             self._agents = _checked_agents(env, name)
             first, count = self._agents[0], len(self._agents)
-            masked = settings.action_mask or getattr(env, "masks_actions", False)
-            self._reader = obs_reader(env.observation_space(first), name, settings.hide)
-            self._writer = action_writer(env.action_space(first), name, env_ids.start * count, masked)
-            super().__init__(WorldSpec(name, self._reader.spec, self._writer.spec, count), env_ids, buffers)
+            masked = settings.action_mask
+            if masked is None and getattr(env, "masks_actions", False):
+                masked = True
+            interface = read_interface(
+                env.observation_space(first),
+                env.action_space(first),
+                name,
+                env_ids.start * count,
+                hide=settings.hide,
+                action_mask=masked,
+                idle=True,
+            )
+            self._reader, self._writer, self._masks = interface.reader, interface.writer, interface.masks
+            super().__init__(WorldSpec(name, self._reader.spec, interface.actions, count), env_ids, buffers)
         except BaseException:
             self.close()
             raise
-        self._masks = MaskReader(self.world_spec.actions.mask_sizes) if masked else None
         self._present = [False] * self.num_slots  # [slots] true: the agent of this slot acts in the next step
 
     def _step(self, envs: range) -> None:
         first, stop = self.slots_of(envs.start).start, self.slots_of(envs.stop - 1).stop
-        actions = dict(enumerate(self._writer.write(self.buffers.actions[first:stop]), first))
+        actions = dict(enumerate(self._writer.rows(self.buffers.actions[first:stop]), first))
         for index in envs:
             try:
                 self._step_env(index, actions)
@@ -98,8 +107,8 @@ class PettingZooWorld(World):
                     self._reader.read(obs[agent], b.obs[slot, ...])
             self._present[slot] = stays
             if agent in acting and not stays:
-                self._read_mask(infos, agent, slot, final=True)
-            self._read_mask(infos, agent, slot)
+                self._read_mask(obs, infos, agent, slot, final=True)
+            self._read_mask(obs, infos, agent, slot)
 
     def _start(self, index: int, seed: int) -> None:
         try:
@@ -112,21 +121,21 @@ class PettingZooWorld(World):
                     self._reader.read(obs[agent], self.buffers.obs[slot, ...])
                 else:
                     self.buffers.obs[slot] = 0
-                self._read_mask(infos, agent, slot)
+                self._read_mask(obs, infos, agent, slot)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             raise self._failure(index, "reset", error) from error
 
-    def _read_mask(self, infos: Any, agent: Any, slot: int, final: bool = False) -> None:
+    def _read_mask(self, obs: Any, infos: Any, agent: Any, slot: int, final: bool = False) -> None:
         """Read an agent's action mask (final: for the last observation). The mask of a waiting slot is all true."""
         if self._masks is None:
             return
         try:
             if final:
-                self._masks.read_final(infos.get(agent, {}), self.buffers.final_action_mask[slot])
+                self._masks.read_final(obs.get(agent), infos.get(agent, {}), self.buffers.final_action_mask[slot])
             elif self._present[slot]:
-                self._masks.read(infos.get(agent, {}), self.buffers.action_mask[slot])
+                self._masks.read(obs.get(agent), infos.get(agent, {}), self.buffers.action_mask[slot])
             else:
                 self.buffers.action_mask[slot] = True
         except BadMask as error:
@@ -137,7 +146,7 @@ class PettingZooWorld(World):
         self._close()
 
 
-def make_env(settings: PettingZooEnv) -> Any:
+def make_env(settings: PettingZooEnv | GymEnv) -> Any:
     """Create an environment by `parallel_env(**kwargs)` or `env(**kwargs)` of the module; raise SettingsError if that fails."""
     module_name = settings.name.removeprefix("pettingzoo:")
     try:

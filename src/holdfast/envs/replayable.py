@@ -9,7 +9,7 @@ from holdfast.custom_code import process_restored
 from holdfast.envs.make import make_world
 from holdfast.envs.world import ReplayPoint, World
 from holdfast.errors import HoldfastError
-from holdfast.spec import ActionSpec, BoxActions
+from holdfast.spec import ActionSpec, BoxActions, MixedActions
 
 STEPS = 20
 
@@ -53,8 +53,9 @@ def play(world: World, episode: int, steps: int = STEPS) -> list[bytes]:
 
 
 def _legal_action(spec: ActionSpec, mask: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    if isinstance(spec, BoxActions):
-        return rng.uniform(np.maximum(spec.low, -1.0), np.minimum(spec.high, 1.0)).astype(np.float32)
-    sizes = spec.sizes
+    sizes = () if isinstance(spec, BoxActions) else spec.sizes
     legal = np.split(mask, np.cumsum(sizes)[:-1]) if mask.size else [np.ones(size, bool) for size in sizes]
-    return np.array([rng.choice(np.flatnonzero(choices)) for choices in legal]).reshape(spec.shape)
+    chosen = [rng.choice(np.flatnonzero(choices)) for choices in legal]
+    if isinstance(spec, BoxActions | MixedActions):
+        chosen += rng.uniform(np.maximum(spec.low, -1.0), np.minimum(spec.high, 1.0)).tolist()
+    return np.array(chosen, spec.dtype).reshape(spec.shape)

@@ -13,7 +13,7 @@ from holdfast.envs.closing import close_each
 from holdfast.envs.failures import BadValue, environment_error, numbered
 from holdfast.envs.gymnasium_world import cannot_make
 from holdfast.envs.packages import register_package
-from holdfast.envs.spaces import action_writer, obs_reader
+from holdfast.envs.spaces import ActionWriter, obs_reader
 from holdfast.envs.world import ReplayError, ReplayPoint, World, episode_seed
 from holdfast.envs.worlds.gym import GymVectorEnv
 from holdfast.errors import HoldfastError, SettingsError
@@ -51,7 +51,7 @@ class VectorWorld(World):
 
     replays = False  # a single episode cannot be started
 
-    def __init__(self, envs: VectorEnv, name: str, env_ids: range | None = None, hide: Sequence[int] = ()):
+    def __init__(self, envs: VectorEnv, name: str, env_ids: range | None = None, hide: Sequence[int | str] = ()):
         env_ids = range(envs.num_envs) if env_ids is None else env_ids
         self._envs = envs
         self._mode = (envs.metadata or {}).get("autoreset_mode")
@@ -62,7 +62,7 @@ class VectorWorld(World):
             )
         self._reader = obs_reader(envs.single_observation_space, name, hide, lead=(envs.num_envs,))
         self._row_reader = obs_reader(envs.single_observation_space, name, hide)
-        self._writer = action_writer(envs.single_action_space, name, env_ids.start)
+        self._writer = ActionWriter(envs.single_action_space, name, env_ids.start)
         super().__init__(WorldSpec(name, self._reader.spec, self._writer.spec, agents_per_env=1), env_ids)
         self._restarting = np.zeros(self.num_slots, bool)  # NEXT_STEP: rows that the next step resets
         self._fresh_obs = np.zeros_like(self.buffers.obs)
@@ -127,8 +127,14 @@ class VectorWorld(World):
 
 
 def _final_obs(info: dict[str, Any], row: int) -> Any:
-    """Return the last observation of the episode that ended in `row`; for a Dict, entry `row` of each array."""
+    """Return the last observation of the episode that ended in `row`."""
     if "final_obs" not in info:
         raise BadValue("no info['final_obs'] at the end of an episode, although the autoreset mode is SAME_STEP,")
-    batch = info["final_obs"]
-    return {key: values[row] for key, values in batch.items()} if isinstance(batch, dict) else batch[row]
+    return _row_of(info["final_obs"], row)
+
+
+def _row_of(batch: Any, row: int) -> Any:
+    """Return one row of a batch of observations: of every array in Dicts and Tuples."""
+    if isinstance(batch, dict):
+        return {key: _row_of(values, row) for key, values in batch.items()}
+    return tuple(_row_of(values, row) for values in batch) if isinstance(batch, tuple) else batch[row]

@@ -159,8 +159,8 @@ class World(gymnasium.vector.VectorEnv):
             if not isinstance(error.__cause__, BadMask):
                 raise
             raise SettingsError(
-                f"env.action_mask=true: {self.world_spec.name} returned {error.__cause__} from reset().\n"
-                "The environment must return a mask with every observation. If it has no masks, remove env.action_mask."
+                f"env.action_mask: {self.world_spec.name} returned {error.__cause__} from reset().\n"
+                "The environment must return a mask with every observation. If it has no masks: env.action_mask=false."
             ) from error
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
@@ -248,6 +248,8 @@ class World(gymnasium.vector.VectorEnv):
         if np.isfinite(array).all():
             return
         bad = np.argwhere(~np.isfinite(array))[0]
+        parts = getattr(self.world_spec.obs, "parts", ()) if array.ndim == 2 else ()
+        field += "".join(f" entry {part.name!r}" for part in parts if part.start <= bad[1] < part.start + part.size)
         row = int(bad[0] if rows is None else rows[bad[0]])
         agents = self.world_spec.agents_per_env
         raise NonFiniteError(

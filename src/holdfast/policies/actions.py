@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from holdfast.spec import ActionSpec, BoxActions, DiscreteActions, MultiDiscreteActions
+from holdfast.spec import ActionSpec, BoxActions, DiscreteActions, MixedActions, MultiDiscreteActions
 
 ILLEGAL = -1e9  # as a logit: probability exactly 0, yet finite, so that 0 * log 0 in the entropy is 0, not NaN
 SHORTEST_WAIT = torch.finfo(torch.float32).tiny
@@ -24,8 +24,14 @@ class Sampling:
 
 
 def only_legal(params: Tensor, mask: Tensor) -> Tensor:
-    """Mask the logits `params`: choices whose `mask` [..., num_params] is 0 get probability 0 and no gradient."""
-    return params.where(mask != 0, ILLEGAL)
+    """Mask the logits `params` [..., P]: choices whose `mask` [..., M] is 0 get probability 0 and no gradient.
+
+    The parameters after the first M belong to real numbers.
+    """
+    if mask.shape[-1] == params.shape[-1]:
+        return params.where(mask != 0, ILLEGAL)
+    logits, others = params.tensor_split([mask.shape[-1]], -1)
+    return torch.cat([logits.where(mask != 0, ILLEGAL), others], -1)
 
 
 class ActionDistribution(ABC):
@@ -150,6 +156,35 @@ class DiagonalGaussian(ActionDistribution):
         return (-0.5 * z.square() - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
 
 
+class Mixed(ActionDistribution):
+    """Independent choices and real numbers in one float vector; `params` holds the logits, then those of the Gaussian."""
+
+    def __init__(self, sizes: tuple[int, ...], num_reals: int):
+        self.choices, self.reals = MultiCategorical(sizes), DiagonalGaussian(num_reals)
+        self.num_choices = len(sizes)
+        self.num_params = self.choices.num_params + self.reals.num_params
+
+    def draw(self, params: Tensor, how: Sampling) -> tuple[Tensor, Tensor]:
+        logits, gaussian = self._split(params)
+        chosen, log_prob = self.choices.draw(logits, how)
+        numbers, density = self.reals.draw(gaussian, how)
+        return torch.cat([chosen.to(numbers.dtype), numbers], -1), log_prob + density
+
+    def score(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        logits, gaussian = self._split(params)
+        chosen, numbers = action.tensor_split([self.num_choices], -1)
+        log_prob, entropy = self.choices.score(logits, chosen.round().long())
+        density, differential_entropy = self.reals.score(gaussian, numbers)
+        return log_prob + density, entropy + differential_entropy
+
+    def full_log_probs(self, params: Tensor) -> Tensor:
+        logits, gaussian = self._split(params)
+        return torch.cat([self.choices.full_log_probs(logits), gaussian], -1)
+
+    def _split(self, params: Tensor) -> tuple[Tensor, ...]:
+        return params.tensor_split([self.choices.num_params], -1)
+
+
 def distribution_for(actions: ActionSpec) -> ActionDistribution:
     match actions:
         case DiscreteActions(names=names):
@@ -160,3 +195,5 @@ def distribution_for(actions: ActionSpec) -> ActionDistribution:
             return MultiCategorical(sizes)
         case BoxActions(low=low):
             return DiagonalGaussian(len(low))
+        case MixedActions(sizes=sizes, low=low):
+            return Mixed(sizes, len(low))

@@ -185,7 +185,7 @@ class Policy(nn.Module):
             raise RuntimeError(
                 f"only_legal: the logits {[*params.shape]} must have the axes of td {[*td.batch_size]}; transpose them."
             )
-        return only_legal(params, td[keys.ACTION_MASK].reshape(params.shape))
+        return only_legal(params, td[keys.ACTION_MASK].reshape(*params.shape[:-1], -1))
 
     # ------------------------------------------------------------------------------------------------ memory
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.envs import ReplayPoint
-from holdfast.spec import BoxActions, WorldSpec
+from holdfast.spec import BoxActions, MixedActions, WorldSpec
 
 MOST_BYTES = 2**28  # maximum size of a log; an endless episode would otherwise fill the RAM
 
@@ -75,6 +75,6 @@ class ActionLog:
 
 def _smallest_dtype(spec: WorldSpec) -> np.dtype:
     """Return the smallest dtype that holds every action, to keep the log small."""
-    if isinstance(spec.actions, BoxActions):
+    if isinstance(spec.actions, BoxActions | MixedActions):
         return np.dtype(spec.actions.dtype)
     return np.min_scalar_type(max(*spec.actions.sizes, 1) - 1)

@@ -7,6 +7,7 @@ from holdfast.spec.world import (
     DiscreteActions,
     DiscreteObs,
     Feature,
+    MixedActions,
     MultiDiscreteActions,
     ObsPart,
     ObsSpec,

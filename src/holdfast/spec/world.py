@@ -42,12 +42,13 @@ class TokenObs:
 
 @dataclass(frozen=True)
 class ObsPart:
-    """One entry of a Dict observation inside the packed vector: `vector[start : start + size].reshape(shape)`."""
+    """One leaf of a nested observation inside the packed vector: `vector[start : start + size].reshape(shape)`."""
 
-    name: str
+    name: str  # the keys of Dicts and indices of Tuples on the way to it: "inventory.gold"
     shape: tuple[int, ...]
     start: int
     scale: float = 1.0  # divisor that scales the values of an image to about 1
+    sizes: tuple[int, ...] = ()  # categories per value, if the values are indices of categories; () for numbers
 
     @property
     def size(self) -> int:
@@ -56,7 +57,7 @@ class ObsPart:
 
 @dataclass(frozen=True)
 class BoxObs:
-    """An array of numbers. `parts` lists the entries of a Dict packed into one flat vector; empty if not a Dict."""
+    """An array of numbers. `parts` lists the leaves of any other space, packed into one flat vector; empty for a Box."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -132,8 +133,28 @@ class BoxActions:
         return (len(self.low),)
 
 
+@dataclass(frozen=True)
+class MixedActions:
+    """Choices and real numbers at once: float32, shape (len(sizes) + len(low),), the choices first."""
+
+    sizes: tuple[int, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    masked: bool = False  # as in DiscreteActions, for the choices
+    dtype = "float32"
+
+    @property
+    def mask_sizes(self) -> tuple[int, ...]:
+        """Number of mask entries for each choice; () if actions are not masked."""
+        return self.sizes if self.masked else ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.sizes) + len(self.low),)
+
+
 ObsSpec = TokenObs | BoxObs | DiscreteObs
-ActionSpec = DiscreteActions | MultiDiscreteActions | BoxActions
+ActionSpec = DiscreteActions | MultiDiscreteActions | BoxActions | MixedActions
 
 
 @dataclass(frozen=True)
@@ -166,7 +187,10 @@ def _read(data: dict[str, Any]) -> Any:
     if "features" in fields:
         fields["features"] = tuple(Feature(**{**f, "categories": tuple(f["categories"])}) for f in fields["features"])
     if "parts" in fields:
-        fields["parts"] = tuple(ObsPart(**{**p, "shape": tuple(p["shape"])}) for p in fields["parts"])
-    return kinds[data["kind"]](
-        **{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
-    )
+        fields["parts"] = tuple(ObsPart(**_tuples(part)) for part in fields["parts"])
+    return kinds[data["kind"]](**_tuples(fields))
+
+
+def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields with tuples in place of the lists of JSON."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}

@@ -35,8 +35,9 @@ class RewardScale:
             seen = experience.outcomes()
             valid = seen["valid"]
             before = self._running.get(shard, torch.zeros_like(valid[0], dtype=torch.float64))
-            outcome = (seen[name] for name in ("rewards", "dones", "truncateds", "valid"))
-            sums, self._running[shard] = discounted_sums(*outcome, self._gamma, before)
+            sums, self._running[shard] = discounted_sums(
+                seen["rewards"], seen["dones"], seen["truncateds"], valid, self._gamma, before
+            )
             own.append(torch.stack([valid.sum(), sums.square().where(valid, 0.0).sum()]).cpu())
         for count, squares in self._shards.concat(torch.stack(own)).tolist():
             self._count += count

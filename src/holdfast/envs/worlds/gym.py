@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from holdfast.config.registry import WORLDS
-from holdfast.config.sections import Count, EnvSection, setting, world_name
-
-Entries = list[Annotated[int, Field(ge=0)]]
+from holdfast.config.sections import Count, Entries, EnvSection, setting, world_name
 
 
 @WORLDS.register("gym:")
 class GymEnv(EnvSection):
     name: str = world_name("gym:NAME", "Gymnasium environment", "gym:CartPole-v1")
     num_envs: Count = setting(16, "number of environments, one slot each", le=65536)
-    hide: Entries = setting([], "indices of the observation entries to hide (vector observations only)")
-    action_mask: bool = setting(False, "read the mask of legal actions from info['action_mask']")
+    hide: Entries = setting(
+        [], "observation entries to hide: indices of a vector, or names of entries (NAME, or NAME.INDEX in a vector)"
+    )
+    action_mask: bool | None = setting(
+        None,
+        "mask illegal actions: `true` reads info['action_mask']; None: only if observations are a Dict with an entry "
+        "action_mask; `false`: never",
+    )
     kwargs: dict[str, Any] = setting({}, "keyword arguments for gymnasium.make")
 
     def build(self, env_ids: range, buffers: Any = None) -> Any:
@@ -29,7 +31,9 @@ class GymEnv(EnvSection):
 @WORLDS.register("gymvec:")
 class GymVectorEnv(EnvSection):
     name: str = world_name("gymvec:NAME", "Gymnasium environment with a vector implementation", "gymvec:CartPole-v1")
-    hide: Entries = setting([], "indices of the observation entries to hide (vector observations only)")
+    hide: Entries = setting(
+        [], "observation entries to hide: indices of a vector, or names of entries (NAME, or NAME.INDEX in a vector)"
+    )
     kwargs: dict[str, Any] = setting({}, "keyword arguments for gymnasium.make_vec")
 
     @property

@@ -11,7 +11,7 @@ from holdfast.policies.actions import distribution_for
 from holdfast.policies.components.component import BuildContext, Component, Params, Shape, Size, WiringError
 from holdfast.policies.parts import heads, layers
 from holdfast.policies.vocabulary import action_names
-from holdfast.spec import BoxActions
+from holdfast.spec import BoxActions, MixedActions
 
 
 class ActionEmbedding(Component):
@@ -46,7 +46,7 @@ class ActionHead(Component):
 
     def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
         num_params = distribution_for(context.spec.actions).num_params
-        if isinstance(context.spec.actions, BoxActions):
+        if isinstance(context.spec.actions, BoxActions | MixedActions):
             raise WiringError(f"{context.spec.name} has real-valued actions. Use py_agent=box for this world.")
         if action_names(context.spec.actions):
             self.layer = heads.ActionHead(*context, inputs[0].sizes[0])

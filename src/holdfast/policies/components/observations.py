@@ -171,10 +171,10 @@ class ObsVector(Component):
 
     def build(self, params: Any, inputs: Sequence[Shape], context: BuildContext) -> Shape:
         obs = context.spec.obs
-        if not isinstance(obs, BoxObs):
+        if not isinstance(obs, BoxObs) or any(part.sizes for part in obs.parts):
+            given = "integer codes" if isinstance(obs, BoxObs) else type(obs).__name__
             raise WiringError(
-                f"reads arrays of numbers (BoxObs), but {context.spec.name} has {type(obs).__name__}. "
-                "Use another agent for this world."
+                f"reads arrays of numbers (BoxObs), but {context.spec.name} has {given}. Use py_agent=box for this world."
             )
         size = math.prod(obs.shape)
         self.layer = RunningNorm(size) if params.normalize else None
