@@ -84,12 +84,13 @@ class LSTMWrapper(Policy):
 
     def _run_core(self, x: Tensor, inputs: Inputs, start: State, first: Tensor) -> tuple[Tensor, State]:
         """Run the core over features x [T, B, F] and, if `sees` is set, the previous action and reward."""
-        x = self.with_previous_step(x, inputs, first)
-        if self.num_seen and x.shape[-1] != self.core.input_size:
-            raise SettingsError(
-                f"policy.sees adds {self.num_seen} features to the input of the core, so the core of {type(self).__name__} "
-                f"needs input_size={x.shape[-1]}, not {self.core.input_size}: add self.num_seen to it."
-            )
+        if self.previous_step is not None:
+            x = torch.cat([x, self.previous_step(inputs, first)], -1)
+            if x.shape[-1] != self.core.input_size:
+                raise SettingsError(
+                    f"policy.sees adds {self.num_seen} features to the input of the core, so the core of "
+                    f"{type(self).__name__} needs input_size={x.shape[-1]}, not {self.core.input_size}: add self.num_seen."
+                )
         return self.core(x, start, first)
 
     # --------------------------------------------------------------------------- for a custom forward

@@ -104,10 +104,6 @@ class Policy(nn.Module):
         """Number of features that `policy.sees` adds to the input of the core."""
         return 0 if self.previous_step is None else self.previous_step.size
 
-    def with_previous_step(self, x: Tensor, inputs: Inputs, first: Tensor) -> Tensor:
-        """Append the `num_seen` features of the previous step to the features x [T, B, F]."""
-        return x if self.previous_step is None else torch.cat([x, self.previous_step(inputs, first)], -1)
-
     @property
     def absorbs(self) -> bool:
         """Whether `absorb` does anything. If so, ranks exchange their observations."""

@@ -116,9 +116,14 @@ class Collector:
         return Rollout(episodes, world_s, inference_s, first_share, _memory_norm(state))
 
     def _drop_lost(self, t: int, lost: np.ndarray, state: State) -> State:
-        """Exclude the episodes that `lost` slots (bool [S]) were in before row t. Return the state, now 0 for these slots."""
+        """Exclude the episodes that `lost` slots (bool [S]) were in before row t. Return the state, now 0 for these slots.
+
+        With lifetime memory it is unchanged, because learning, which replays all rows, resets nothing.
+        """
         slots = torch.from_numpy(np.flatnonzero(lost)).to(self.experience.device)
         self.experience.drop_episode(t, slots)
+        if self.policy.memory_scope == "lifetime":
+            return state
         self.policy.reset_env_memory(self.slots[slots])
         return tuple(leaf.index_fill(1, slots, 0.0) for leaf in state)
 

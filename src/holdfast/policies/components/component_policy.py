@@ -53,7 +53,9 @@ class ComponentPolicy(Policy):
             cell = entry.type if core is None else cells[core]
             entries[name] = entry.model_copy(update={"type": cell, "nn_params": params})
         self.entries, self.order = entries, order
-        self.components = nn.ModuleDict(build(entries, order, BuildContext(spec, self.vocabulary), where, self.num_seen))
+        self.components = nn.ModuleDict(
+            build(entries, order, BuildContext(spec, self.vocabulary), where, self.num_seen)
+        )
         before_cores = set(cores)
         for name in reversed(order):
             if name in before_cores:
@@ -82,8 +84,8 @@ class ComponentPolicy(Policy):
             if isinstance(component, CoreComponent):
                 begin, end = len(final), len(final) + len(component.layer.state_shapes)
                 x = sources[0].unflatten(0, (T, B))
-                if name == CORE:
-                    x = self.with_previous_step(x, inputs, first)
+                if name == CORE and self.previous_step is not None:
+                    x = torch.cat([x, self.previous_step(inputs, first)], -1)
                 y, after = component(x, start[begin:end], first)
                 rows[name] = y.flatten(0, 1)
                 final += after

@@ -32,7 +32,9 @@ class PreviousStep(Adaptive):
         low, high = (getattr(actions, name, ()) if "action" in sees else () for name in ("low", "high"))
         self.num_choices = len(actions.sizes)
         # Computed from the world's spec, so not saved. Column i is 1 if choice[i] of the action is option[i].
-        self.choice = nn.Buffer(torch.tensor([c for c, n in enumerate(sizes) for _ in range(n)]).long(), persistent=False)
+        self.choice = nn.Buffer(
+            torch.tensor([c for c, n in enumerate(sizes) for _ in range(n)]).long(), persistent=False
+        )
         self.option = nn.Buffer(torch.tensor([k for n in sizes for k in range(n)]).long(), persistent=False)
         self.low, self.high = (nn.Buffer(torch.tensor(bounds).float(), persistent=False) for bounds in (low, high))
         self.size = len(self.option) + len(low) + ("reward" in sees) + across_episodes
