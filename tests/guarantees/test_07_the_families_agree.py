@@ -123,7 +123,7 @@ def test_both_see_the_previous_step_alike(name, scope):
     assert_same(one, two)
     without = learn(make_pair(name, more=words[1:])[0], lr=1e-2)
     more = one["core.weight_ih_l0"].shape[1] - without["core.weight_ih_l0"].shape[1]
-    assert more == TOKENS.actions.sizes[0] + 1 + (scope == "lifetime")
+    assert more == sum(TOKENS.actions.sizes) + 1 + (scope == "lifetime")
 
 
 @pytest.mark.slow
