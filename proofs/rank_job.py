@@ -45,6 +45,7 @@ RUNS: dict[str, list[str]] = {
     "cartpole-burn-in": [*CARTPOLE, "trainer.burn_in=3", "trainer.normalize_advantage=off"],
     "cartpole-rewards": [*CARTPOLE, "trainer.normalize_rewards=on"],
     "cartpole-regularised": [*CARTPOLE, "trainer.l2_init=0.1", "trainer.weight_clip=2"],
+    "cartpole-sees": [*CARTPOLE, "policy.sees=[action,reward]", "trainer.burn_in=3"],
     "cartpole-memory-reset": [*CARTPOLE, "trainer.reset_memory_each_rollout=on", "trainer.value_clip=0"],
     "spread-lstm": SPREAD,
     "spread-gru": [*SPREAD, "policy.core=gru"],

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.slow
 # A graph computes what its plain twin does, to the bit (guarantee 7). `make audit-agents` takes all, with every cell and twenty seeds.
 EVERY_POLICY_AND_EVERY_CELL = [(name, "lstm") for name in EVERY_POLICY if not name.startswith("agent=")]
 EVERY_POLICY_AND_EVERY_CELL += [("box", core) for core in CELLS if core != "lstm"]
+EVERY_POLICY_AND_EVERY_CELL += [("box-symbols+sees", "lstm"), ("new-lstm-policy+sees", "lstm")]
 
 
 @pytest.mark.parametrize(("name", "core"), EVERY_POLICY_AND_EVERY_CELL)

@@ -83,10 +83,9 @@ def test_parity_holds_with_linear_layers_of_onednn(name, monkeypatch):
     assert max(worst_difference(policy, experience, torch.arange(6))) <= LIMIT
 
 
-@pytest.mark.parametrize("core", ["lstm", "gru", "mingru"])
-def test_parity_holds_with_lifetime_memory(core):
-    policy = make("box", core)
-    policy.memory_scope = "lifetime"
+@pytest.mark.parametrize(("name", "core"), [("box", "lstm"), ("box", "gru"), ("box", "mingru"), ("box+sees", "lstm")])
+def test_parity_holds_with_lifetime_memory(name, core):
+    policy = make(name, core, memory_scope="lifetime")
     experience, _, _ = collect(policy, 3, 5, 2, 2, end_rate=0.5)
     assert max(worst_difference(policy, experience, torch.arange(6))) <= LIMIT
 

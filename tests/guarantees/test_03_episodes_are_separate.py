@@ -41,7 +41,10 @@ def test_nothing_before_a_first_affects_what_follows(name, core, flag, T, B, lay
     policy = make(name, core, layers, seed)
     arrivals = with_one_first(policy.spec, T, B, seed, at, slot, flag)
     other = {key: x.clone() for key, x in arrivals.items()}
-    other[keys.OBS][:at, slot] = random_arrivals(policy.spec, T, B, seed + 1)[keys.OBS][:at, slot]
+    different = random_arrivals(policy.spec, T, B, seed + 1)
+    other[keys.OBS][:at, slot] = different[keys.OBS][:at, slot]
+    for key in (keys.REWARDS, keys.LAST_ACTIONS):  # those that arrive with the `first` belong to the episode before
+        other[key][: at + 1, slot] = different[key][: at + 1, slot]
     actions = random_actions(policy.spec, (T, B), torch.Generator().manual_seed(seed))
     start, other_start = random_state(policy, B, seed), random_state(policy, B, seed)
     for leaf in other_start:

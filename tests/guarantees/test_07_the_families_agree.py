@@ -21,9 +21,9 @@ LIMIT = 1e-6
 CELLS = tuple(registry.CELLS)
 
 
-def make_pair(name, core="lstm", spec=TOKENS, hidden=16):
+def make_pair(name, core="lstm", spec=TOKENS, hidden=16, more=()):
     """Return the plain agent, and the component agent with the same weights."""
-    words = [f"policy.core={core}", f"policy.hidden={hidden}"]
+    words = [f"policy.core={core}", f"policy.hidden={hidden}", *more]
     torch.manual_seed(0)
     plain = MettaAgent(load_settings([f"py_agent={name}", *words]).policy, spec)
     with torch.no_grad():
@@ -113,6 +113,17 @@ def test_learning_l2_to_init_and_weight_clipping_agree(name, trainer):
     if trainer:
         without = learn(make_pair(name)[0], lr=1e-2)
         assert any(not torch.equal(one[key], without[key]) for key in one), "the setting had no effect"
+
+
+@pytest.mark.parametrize("scope", ["episode", "lifetime"])
+@pytest.mark.parametrize("name", ["fast", "example"])
+def test_both_see_the_previous_step_alike(name, scope):
+    words = ["policy.sees=[action,reward]", f"policy.memory_scope={scope}"]
+    one, two = (learn(policy, lr=1e-2) for policy in make_pair(name, more=words))
+    assert_same(one, two)
+    without = learn(make_pair(name, more=words[1:])[0], lr=1e-2)
+    more = one["core.weight_ih_l0"].shape[1] - without["core.weight_ih_l0"].shape[1]
+    assert more == sum(TOKENS.actions.sizes) + 1 + (scope == "lifetime")
 
 
 @pytest.mark.slow

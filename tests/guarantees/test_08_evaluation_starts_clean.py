@@ -37,11 +37,11 @@ def _registered():
     gymnasium.registry.pop("SameEveryTime-v0")
 
 
-@pytest.mark.parametrize("core", ["lstm", "gru", "mingru"])
-def test_later_episodes_equal_the_first(core):
+@pytest.mark.parametrize(("core", "sees"), [("lstm", []), ("gru", []), ("mingru", []), ("lstm", ["action", "reward"])])
+def test_later_episodes_equal_the_first(core, sees):
     env = GymEnv(name="gym:SameEveryTime-v0", num_envs=1)
     torch.manual_seed(1)
-    policy = BoxPolicy(env.describe(), core=core)
+    policy = BoxPolicy(env.describe(), core=core, sees=sees)
     with torch.no_grad():
         for p in policy.parameters():
             p.add_(0.2 * torch.randn_like(p))

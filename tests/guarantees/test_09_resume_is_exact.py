@@ -113,7 +113,16 @@ OPTIONS = {
     "memory for life": ["policy.memory_scope=lifetime", "policy.layers=2"],
     "memory wiped": ["trainer.reset_memory_each_rollout=true"],
     "rewards normalised": ["trainer.normalize_rewards=true"],
+    "previous step": ["policy.sees=[action,reward]", "trainer.burn_in=4"],
 }
+
+
+@pytest.mark.parametrize("scope", ["episode", "lifetime"])
+def test_resume_is_exact_for_a_policy_that_sees_its_previous_step(scope, tmp_path):
+    words = [*CARTPOLE, "policy.sees=[action,reward]", f"policy.memory_scope={scope}", "trainer.num_workers=2"]
+    whole = state(train(load_settings([*words, f"runs_dir={tmp_path}", "run=whole"])).run)
+    assert (whole[0]["arrived"]["last_actions"] >= 0).all()
+    assert_same(resumed(words, tmp_path, "cut", [(Collector, "collect", 3)]), whole)
 
 
 @pytest.fixture(scope="module")

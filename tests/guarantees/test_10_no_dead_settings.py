@@ -82,6 +82,7 @@ EFFECT_ON_METRICS = {
     "policy.hidden": (GYM, [], "policy.hidden=9"),
     "policy.layers": (GYM, [], "policy.layers=2"),
     "policy.memory_scope": (GYM, [], "policy.memory_scope=lifetime"),
+    "policy.sees": (GYM, [], "policy.sees=[action]"),
     "policy.encoder": (GYM, [], "policy.encoder=[9]"),
     "policy.heads": (GYM, [], "policy.heads=[9]"),
     "policy.normalize_obs": (GYM, [], "policy.normalize_obs=false"),

@@ -1,5 +1,6 @@
-"""Action masks stay with their observation when it is stored, replayed and bootstrapped."""
+"""Action masks and previous actions stay with their observation when it is stored, replayed and bootstrapped."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,7 +16,7 @@ from support.policies import MASKED, VECTOR, make, score
 from support.worlds import ScriptedWorld
 
 
-def set_up(policy, num_slots=4, end_rate=0.3, **options):
+def set_up(policy, num_slots=4, end_rate=0.3, world=ScriptedWorld, **options):
     trainer = TrainerSettings(**{"horizon": 5, "batch_size": 60, "minibatch_size": 20, **options})
     plan = plan_batches(trainer, num_slots)
     actions = policy.spec.actions
@@ -28,10 +29,10 @@ def set_up(policy, num_slots=4, end_rate=0.3, **options):
         burn_in=trainer.burn_in,
         poison=True,
     )
-    world = ScriptedWorld(policy.spec, num_slots, end_rate)
-    collector = Collector(world, policy, experience)
+    made = world(policy.spec, num_slots, end_rate)
+    collector = Collector(made, policy, experience)
     collector.start(0)
-    return collector, experience, world, Learner(policy, trainer, plan, torch.Generator().manual_seed(0))
+    return collector, experience, made, Learner(policy, trainer, plan, torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("name", ["box-masked", "new-lstm-policy-masked"])
@@ -126,6 +127,96 @@ def test_learning_from_masked_actions(name, options):
         assert (
             0 < learned.metrics["entropy"] < 1.6
         )  # half of the choices are illegal; with all legal it would be log 12
+
+
+@pytest.mark.parametrize("name", ["box+sees", "box-symbols+sees", "box-reals+sees"])
+def test_each_row_stores_the_action_of_the_row_before(name):
+    collector, experience, _, _ = set_up(make(name))
+    expected = torch.full_like(experience.inputs[0][keys.LAST_ACTIONS], 0 if name == "box-reals+sees" else -1)
+    for _ in range(3):
+        collector.collect()
+        actions, last = experience.whole().actions, experience.whole().inputs[keys.LAST_ACTIONS]
+        assert last.dtype == actions.dtype
+        assert torch.equal(last, torch.cat([expected, actions[:-1]]))
+        expected = actions[-1:].clone()
+
+
+class Losing(ScriptedWorld):
+    """Loses the episode of slot 0 in step 3 and does not use the actions of slot 1 in steps 2 to 4."""
+
+    def _step(self, envs):
+        super()._step(envs)
+        b, step = self.buffers, self.steps
+        b.terminated[:2] = b.truncated[:2] = False
+        b.valid[1] = step not in (2, 3, 4)
+        b.truncated[1] = step == 4  # the first observation after the absence
+        b.valid[0], b.truncated[0] = step != 3, step == 3
+        self.lost = np.arange(self.num_slots) == 0 if step == 3 else None
+
+
+@pytest.mark.parametrize("scope", ["episode", "lifetime"])
+def test_what_was_lost_or_ignored_is_not_a_previous_action(scope):
+    policy = make("box+sees", memory_scope=scope)
+    collector, experience, _, learner = set_up(policy, world=Losing)
+    collector.collect()
+    last = experience.whole().inputs[keys.LAST_ACTIONS]
+    beginning, lost, ignored = [[0, slot] for slot in range(4)], [3, 0], [[2, 1], [3, 1], [4, 1]]
+    assert (last < 0).nonzero().tolist() == sorted([*beginning, lost, *ignored])
+    assert learner.update(experience, progress=0.0).parity.max_log_ratio <= 1e-5
+
+
+class ShowsPrevious(BoxPolicy):
+    """Its value is what it sees of the previous step, as one number."""
+
+    def unroll(self, inputs, first, start):
+        params, values, final = super().unroll(inputs, first, start)
+        assert self.previous_step is not None
+        seen = self.previous_step(inputs, first)
+        return params, seen @ torch.tensor([10.0, 20.0, 1.0]) + 0 * values, final
+
+
+def test_a_truncated_episode_bootstraps_with_its_last_action_and_reward():
+    torch.manual_seed(0)
+    collector, experience, _, _ = set_up(ShowsPrevious(VECTOR, sees=["action", "reward"]), end_rate=0.6)
+    collector.collect()
+    outcomes, actions = experience.outcomes(), experience.whole().actions
+    rewards = outcomes["rewards"][1:]
+    expected = 10.0 + 10.0 * actions + rewards.sign() * rewards.abs().log1p()
+    cut = outcomes["truncateds"][1:] & ~outcomes["dones"][1:]
+    assert cut.sum() > 3
+    torch.testing.assert_close(outcomes["final_values"][cut], expected[cut])
+    first = outcomes["truncateds"] | outcomes["dones"]
+    torch.testing.assert_close(outcomes["values"][1:], expected.masked_fill(first[1:], 0.0))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"burn_in": 3},
+        {"burn_in": 8},
+        {"start_states": "refreshed"},
+        {"advantage": "vtrace"},
+        {"prioritized": {"alpha": 0.8}},
+    ],
+    ids=str,
+)
+def test_learning_with_the_previous_step(options):
+    collector, experience, _, learner = set_up(make("box+sees"), update_epochs=3, **options)
+    for _ in range(2):
+        collector.collect()
+        assert learner.update(experience, progress=0.0).parity.max_log_ratio <= 1e-5
+
+
+@pytest.mark.parametrize("wrong", ["one step late", "other slot", "rewards late"])
+def test_parity_detects_a_wrong_previous_step(wrong):
+    policy = make("box+sees")
+    collector, experience, _, _ = set_up(policy, end_rate=0.0)
+    collector.collect()
+    whole = experience.whole()
+    key = keys.REWARDS if wrong == "rewards late" else keys.LAST_ACTIONS
+    moved = whole.inputs[key].roll(1, 1 if wrong == "other slot" else 0)
+    scored = score(policy, {**whole.inputs, key: moved}, whole.start_state, whole.actions)
+    assert float((scored[keys.LOG_PROB] - whole.log_prob).abs().max().detach()) > 1e-3
 
 
 class Wants(BoxPolicy):

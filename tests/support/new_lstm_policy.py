@@ -13,8 +13,8 @@ from holdfast.policies import LSTMWrapper
 class NewLSTMPolicy(LSTMWrapper):
     """Any new LSTM policy gets all features automatically."""
 
-    def __init__(self, spec, hidden_size=12, num_layers=2):
-        super().__init__(spec, input_size=10, hidden_size=hidden_size, num_layers=num_layers)
+    def __init__(self, spec, hidden_size=12, num_layers=2, **options):
+        super().__init__(spec, input_size=10, hidden_size=hidden_size, num_layers=num_layers, **options)
         self.encoder = nn.Linear(spec.obs.shape[0], 10)
         self.actor = nn.Linear(hidden_size, len(spec.actions.names))
         self.critic = nn.Linear(hidden_size, 1)

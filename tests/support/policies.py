@@ -55,10 +55,13 @@ NESTED = WorldSpec(
 )
 
 
-def make(name: str, core: str = "lstm", layers: int = 2, seed: int = 0) -> Policy:
+def make(name: str, core: str = "lstm", layers: int = 2, seed: int = 0, memory_scope: str = "episode") -> Policy:
+    """Build the policy of this name; NAME+sees is one that sees its previous action and reward."""
     torch.manual_seed(seed)
-    small = {"hidden_size": 12, "num_layers": layers, "core": core, "encoder": [10], "heads": [8]}
-    grid = {"hidden_size": 16, "num_layers": layers, "core": core}
+    name, plus, _ = name.partition("+sees")
+    options = {"sees": ["action", "reward"] if plus else [], "memory_scope": memory_scope}
+    small = {"hidden_size": 12, "num_layers": layers, "core": core, "encoder": [10], "heads": [8], **options}
+    grid = {"hidden_size": 16, "num_layers": layers, "core": core, **options}
     match name:
         case _ if name in GRID_AGENTS:
             policy = registry.AGENTS[name](TOKENS, **grid)
@@ -79,7 +82,7 @@ def make(name: str, core: str = "lstm", layers: int = 2, seed: int = 0) -> Polic
         case "box-nested":
             policy = BoxPolicy(NESTED, **small)
         case "new-lstm-policy":
-            policy = NewLSTMPolicy(VECTOR, num_layers=layers)
+            policy = NewLSTMPolicy(VECTOR, num_layers=layers, **options)
         case "new-lstm-policy-masked":
             policy = NewLSTMPolicy(MASKED_MOVES, num_layers=layers)
         case _:
@@ -113,6 +116,8 @@ EVERY_POLICY_AND_CELL = [(policy, "lstm") for policy in EVERY_POLICY]
 EVERY_POLICY_AND_CELL += [(p, c) for p in ("fast", "agent=fast", "example", "box", "box-masked") for c in OTHER_CELLS]
 FURTHER = ("latent_attn_tiny", "agent=latent_attn_small", "box-symbols", "two-memories", "box-mixed", "box-reals")
 EVERY_POLICY_AND_CELL += zip(FURTHER, cycle(OTHER_CELLS))
+SEEING = ("box+sees", "box-symbols+sees", "box-reals+sees", "agent=fast+sees", "new-lstm-policy+sees")
+EVERY_POLICY_AND_CELL += [(policy, "lstm") for policy in SEEING]
 
 
 def random_obs(spec: WorldSpec, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
@@ -160,6 +165,7 @@ def random_arrivals(spec: WorldSpec, T: int, B: int, seed: int, end_rate: float 
         keys.DONES: torch.rand(T, B, generator=generator) < end_rate / 2,
         keys.TRUNCATEDS: torch.rand(T, B, generator=generator) < end_rate / 2,
         **({keys.ACTION_MASK: random_masks(spec, (T, B), generator)} if spec.mask_size else {}),
+        keys.LAST_ACTIONS: random_actions(spec, (T, B), generator),
     }
 
 

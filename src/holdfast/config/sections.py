@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, SerializeAsAny
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, SerializeAsAny
 from pydantic_core import CoreSchema, core_schema
 
 from holdfast.config.registry import AGENTS, CELLS, POLICIES, WORLDS
@@ -128,6 +128,11 @@ class PolicySection(Section):
     layers: int | None = setting(None, "number of recurrent layers (None: the agent's default)", ge=1, le=16)
     memory_scope: Literal["episode", "lifetime"] = setting(
         "episode", "when to reset memory: `episode` at every episode start, `lifetime` never (for meta-learning)"
+    )
+    sees: Annotated[list[Literal["action", "reward"]], AfterValidator(lambda names: sorted(set(names)))] = setting(
+        [],
+        "what the recurrent core sees of the previous step, besides the observation; for bandits and memory tasks",
+        "a list of action, reward or both, such as [action,reward]",
     )
     compile: bool = setting(False, "apply torch.compile to everything except the recurrent cell")
     weights: str | None = setting(

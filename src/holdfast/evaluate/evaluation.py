@@ -20,7 +20,7 @@ from holdfast.config.settings import Settings
 from holdfast.envs import make_world
 from holdfast.errors import HoldfastError, SettingsError, printable
 from holdfast.policies import MettaAgent, OwnPolicySettings, Policy, Sampling
-from holdfast.rollout import Episode, EpisodeTracker, first_inputs
+from holdfast.rollout import Episode, EpisodeTracker, first_inputs, last_actions
 from holdfast.runs import resume_words
 from holdfast.runs.folder import CHECKPOINTS, CONFIG
 from holdfast.runs.json_data import as_checkpoint_error
@@ -164,7 +164,8 @@ def evaluate(
             # per slot: number of finished episodes, and the step at which the current episode began
             counts, began = np.zeros((2, world.num_slots), np.int64)
             tracker = EpisodeTracker(world.num_slots)
-            inputs, state = first_inputs(*world.reset(seed=seed)), policy.initial_state(world.num_slots)
+            spec = world.world_spec
+            inputs, state = first_inputs(spec, *world.reset(seed=seed)), policy.initial_state(world.num_slots)
             for step in itertools.count():
                 if counts.min() >= per_slot:
                     break
@@ -176,8 +177,10 @@ def evaluate(
                     )
                 acted = policy.act({key: torch.from_numpy(x)[None] for key, x in inputs.items()}, state)
                 state = acted.state
-                obs, rewards, terminated, truncated, info = world.step(acted.actions[0].numpy())
+                actions = acted.actions[0].numpy()
+                obs, rewards, terminated, truncated, info = world.step(actions)
                 inputs = {keys.OBS: obs, keys.REWARDS: rewards, keys.DONES: terminated, keys.TRUNCATEDS: truncated}
+                inputs[keys.LAST_ACTIONS] = last_actions(spec, actions, info["valid"])
                 if keys.ACTION_MASK in info:
                     inputs[keys.ACTION_MASK] = info[keys.ACTION_MASK]
                 for episode in tracker.step(rewards, terminated | truncated, info["valid"]):

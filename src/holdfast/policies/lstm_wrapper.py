@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 
 import torch
 from tensordict import TensorDictBase
@@ -23,6 +24,7 @@ class LSTMWrapper(Policy):
     reset it at episode starts and detach the state that they store.
 
     core: "lstm", "gru", "mingru", "none" (no memory), or a custom Core.
+    sees: "action", "reward" or both: what the core sees of the previous step. It adds `num_seen` to the input of the core.
     """
 
     def __init__(
@@ -33,9 +35,12 @@ class LSTMWrapper(Policy):
         num_layers: int = 2,
         core: str | Core = "lstm",
         memory_scope: str = "episode",
+        sees: Sequence[str] = (),
     ):
         super().__init__(spec, memory_scope)
-        self.core = core if isinstance(core, Core) else make_core(core, input_size, hidden_size, num_layers)
+        self.see(sees)
+        size = input_size + self.num_seen
+        self.core = core if isinstance(core, Core) else make_core(core, size, hidden_size, num_layers)
         self._managed: Call | None = None
         self._pure_final: State | None = None
 
@@ -67,7 +72,7 @@ class LSTMWrapper(Policy):
     def unroll(self, inputs: Inputs, first: Tensor, start: State) -> tuple[Tensor, Tensor, State]:
         T, B = first.shape
         x = self.encode_observations(inputs[keys.OBS].flatten(0, 1))
-        y, final = self.core(x.unflatten(0, (T, B)), start, first)
+        y, final = self._run_core(x.unflatten(0, (T, B)), inputs, start, first)
         decoded = self.decode_actions(y.flatten(0, 1))
         if not isinstance(decoded, tuple | list) or len(decoded) != 2:
             given = f"{len(decoded)} values" if isinstance(decoded, tuple | list) else f"a {type(decoded).__name__}"
@@ -76,6 +81,17 @@ class LSTMWrapper(Policy):
             )
         params, values = decoded
         return params.unflatten(0, (T, B)), values.reshape(T, B), final
+
+    def _run_core(self, x: Tensor, inputs: Inputs, start: State, first: Tensor) -> tuple[Tensor, State]:
+        """Run the core over features x [T, B, F] and, if `sees` is set, the previous action and reward."""
+        if self.previous_step is not None:
+            x = torch.cat([x, self.previous_step(inputs, first)], -1)
+            if x.shape[-1] != self.core.input_size:
+                raise SettingsError(
+                    f"policy.sees adds {self.num_seen} features to the input of the core, so the core of "
+                    f"{type(self).__name__} needs input_size={x.shape[-1]}, not {self.core.input_size}: add self.num_seen."
+                )
+        return self.core(x, start, first)
 
     # --------------------------------------------------------------------------- for a custom forward
 
@@ -102,7 +118,7 @@ class LSTMWrapper(Policy):
                 else f"expected {[*call.first.shape]}, as passed to _manage_lstm_state"
             )
             raise RuntimeError(f"self.lstm() got an input with [time, slots] = {[*hidden.shape[:2]]}: {expected}.")
-        return self.core(hidden, lstm_state, call.first)
+        return self._run_core(hidden, call.inputs, lstm_state, call.first)
 
     @torch.compiler.disable
     def _store_lstm_state(self, lstm_h: Tensor, lstm_c: Tensor, env_id: Tensor | None) -> None:

@@ -8,7 +8,7 @@ them (`tensordict_api`); without a state, it reads the state from the policy's m
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from holdfast.errors import SettingsError
 from holdfast.policies import tensordict_api as api
 from holdfast.policies.actions import Sampling, distribution_for, only_legal
+from holdfast.policies.parts.previous import PreviousStep
 from holdfast.policies.tensordict_api import Acted, Inputs, Scored
 from holdfast.policies.vocabulary import Adaptive, Vocabulary, action_names
 from holdfast.recurrence import Memory, State
@@ -50,6 +51,7 @@ class Policy(nn.Module):
         self.memory_scope = memory_scope
         self.vocabulary = Vocabulary.of(spec)
         self.distribution = distribution_for(spec.actions)
+        self.previous_step: PreviousStep | None = None  # see `see`
         self.register_buffer("_unlearned", None, persistent=False)  # [A] bool: actions this policy was not trained on
         self.sampling = Sampling()
         self._memory: Memory | None = None
@@ -87,7 +89,20 @@ class Policy(nn.Module):
         stored: dict[str, tuple[tuple[int, ...], str]] = {keys.OBS: (self.spec.obs.shape, self.spec.obs.dtype)}
         if self.spec.mask_size:
             stored[keys.ACTION_MASK] = ((self.spec.mask_size,), "bool")
+        if self.previous_step is not None and "action" in self.previous_step.sees:
+            stored[keys.LAST_ACTIONS] = (self.spec.actions.shape, self.spec.actions.dtype)
         return stored
+
+    def see(self, sees: Sequence[str]) -> None:
+        """Build `previous_step`, which encodes what `policy.sees` lists. Call this before the core is built."""
+        if sees:
+            across_episodes = self.memory_scope == "lifetime"
+            self.previous_step = PreviousStep(self.spec, self.vocabulary, sees, across_episodes)
+
+    @property
+    def num_seen(self) -> int:
+        """Number of features that `policy.sees` adds to the input of the core."""
+        return 0 if self.previous_step is None else self.previous_step.size
 
     @property
     def absorbs(self) -> bool:

@@ -100,14 +100,13 @@ def load_class(py_agent: str) -> type[Policy]:
 
 
 def _make_own(kind: type[Policy], py_agent: str, spec: WorldSpec, options: dict[str, Any]) -> Policy:
-    """Build a user's policy with the world's spec, policy.kwargs and the common settings that are not the default."""
+    """Build a user's policy with the world's spec, policy.kwargs and `options`."""
     kwargs = options.pop("kwargs")
-    changed = {key: value for key, value in options.items() if not (key == "memory_scope" and value == "episode")}
     try:
-        return kind(spec, **changed, **kwargs)
+        return kind(spec, **options, **kwargs)
     except TypeError as error:
-        given = ", ".join(["world", *(f"{name}={value!r}" for name, value in (changed | kwargs).items())])
-        refused = next((name for name in changed if f"unexpected keyword argument '{name}'" in str(error)), None)
+        given = ", ".join(["world", *(f"{name}={value!r}" for name, value in (options | kwargs).items())])
+        refused = next((name for name in options if f"unexpected keyword argument '{name}'" in str(error)), None)
         advice = f"check policy.kwargs and the constructor.{_how_to_unset(refused) if refused else ''}"
         raise SettingsError(
             f"py_agent={py_agent}: {one_line(error)}{place_of(error)}.\nThe class was called with ({given}); {advice}"
@@ -128,6 +127,8 @@ def _how_to_unset(argument: str) -> str:
 
 
 def _options(settings: PolicySection) -> dict[str, Any]:
-    """Return the constructor arguments. Settings of None or "own" are left out, so the agent's default applies."""
+    """Return the constructor arguments. Settings of all policies are left out if they have their default value."""
     options: dict[str, Any] = settings.model_dump(exclude={"agent", "py_agent", "init", "compile", "weights"})
-    return {ARGUMENTS.get(key, key): value for key, value in options.items() if value not in (None, "own")}
+    defaults = {key: field.default for key, field in PolicySection.model_fields.items()}
+    changed = {key: value for key, value in options.items() if key not in defaults or value != defaults[key]}
+    return {ARGUMENTS.get(key, key): value for key, value in changed.items()}

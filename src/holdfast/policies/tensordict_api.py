@@ -43,11 +43,12 @@ class Scored(NamedTuple):
 
 @dataclass
 class Call:
-    """The sizes, episode starts, start state and slots of one call of the TensorDict interface."""
+    """The sizes, flags, start state and slots of one call of the TensorDict interface."""
 
     T: int
     B: int
     first: Tensor  # [T, B] bool
+    inputs: Inputs  # [T, B, ...]: what came of the previous step
     start: State  # leaves [layers, B, hidden]
     slots: Tensor | None  # [B] slots whose memory is read and written; None: memory is not used
 
@@ -103,10 +104,12 @@ def open_call(policy: Policy, td: TensorDictBase, B: int, T: int) -> Call:
         )
     flags = {key: td[key].reshape(B, T).transpose(0, 1) for key in (keys.DONES, keys.TRUNCATEDS)}
     first = policy.episode_starts(flags)
+    seen = {key: td[key].reshape(B, T, -1).transpose(0, 1) for key in (keys.REWARDS, keys.LAST_ACTIONS) if key in td}
+    inputs = {**flags, **seen}
     if keys.START_STATE + "0" in td or not policy.state_shapes:
-        return Call(T, B, first, read_state(td, len(policy.state_shapes), B, T), None)
+        return Call(T, B, first, inputs, read_state(td, len(policy.state_shapes), B, T), None)
     slots = _slots(td, B, T)
-    return Call(T, B, first, policy.memory.read(slots), slots)
+    return Call(T, B, first, inputs, policy.memory.read(slots), slots)
 
 
 def _slots(td: TensorDictBase, B: int, T: int) -> Tensor:

@@ -18,7 +18,7 @@ from holdfast.ppo import Experience
 from holdfast.recurrence import State
 from holdfast.rollout.action_log import ActionLog
 from holdfast.rollout.episodes import Episode, EpisodeTracker
-from holdfast.spec import keys
+from holdfast.spec import WorldSpec, keys
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Collector:
         obs, info = self.world.replay_to(point)
         self.log.start(point)
         self.policy.reset_env_memory(self.slots)
-        self.experience.write_inputs(0, first_inputs(obs, info))
+        self.experience.write_inputs(0, first_inputs(self.world.world_spec, obs, info))
 
     def resume(self, point: ReplayPoint, inputs: Mapping[str, Tensor]) -> None:
         """Replay every environment to `point`; raise ReplayError if the result differs from the saved inputs [S, ...].
@@ -97,8 +97,9 @@ class Collector:
             acted_at = perf_counter()
             obs, rewards, terminated, truncated, info = self.world.step(actions)
             stepped_at = perf_counter()
-            flags = {keys.DONES: terminated, keys.TRUNCATEDS: truncated}
-            experience.write_inputs(t + 1, {keys.OBS: obs, keys.REWARDS: rewards, **flags, **info}, info["valid"])
+            came = {keys.OBS: obs, keys.REWARDS: rewards, keys.DONES: terminated, keys.TRUNCATEDS: truncated}
+            last = last_actions(self.world.world_spec, actions, info["valid"])
+            experience.write_inputs(t + 1, {**came, keys.LAST_ACTIONS: last, **info}, info["valid"])
             self.log.add(actions, self.world.buffers.episode)
             if "lost" in info:
                 state = self._drop_lost(t + 1, info["lost"], state)
@@ -115,9 +116,14 @@ class Collector:
         return Rollout(episodes, world_s, inference_s, first_share, _memory_norm(state))
 
     def _drop_lost(self, t: int, lost: np.ndarray, state: State) -> State:
-        """Exclude the episodes that `lost` slots (bool [S]) were in before row t. Return the state, now 0 for these slots."""
+        """Exclude the episodes that `lost` slots (bool [S]) were in before row t. Return the state, now 0 for these slots.
+
+        With lifetime memory it is unchanged, because learning, which replays all rows, resets nothing.
+        """
         slots = torch.from_numpy(np.flatnonzero(lost)).to(self.experience.device)
         self.experience.drop_episode(t, slots)
+        if self.policy.memory_scope == "lifetime":
+            return state
         self.policy.reset_env_memory(self.slots[slots])
         return tuple(leaf.index_fill(1, slots, 0.0) for leaf in state)
 
@@ -136,16 +142,32 @@ class Collector:
         self.experience.write_final_values(t, values[0], slots)
 
 
-def first_inputs(obs: np.ndarray, info: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def first_inputs(spec: WorldSpec, obs: np.ndarray, info: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return the result of `World.reset` as policy inputs. All `dones` are true, because every slot starts an episode."""
     nothing = np.zeros(len(obs), np.float32)
-    return {keys.OBS: obs, keys.REWARDS: nothing, keys.DONES: nothing == 0, keys.TRUNCATEDS: nothing != 0, **info}
+    flags = {keys.DONES: nothing == 0, keys.TRUNCATEDS: nothing != 0}
+    return {keys.OBS: obs, keys.REWARDS: nothing, keys.LAST_ACTIONS: _no_actions(spec, len(obs)), **flags, **info}
+
+
+def last_actions(spec: WorldSpec, actions: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Return actions [S, ...] as inputs of the next step: no action in slots where the world did not use it (not `valid`)."""
+    if valid.all():
+        return actions
+    return np.where(valid.reshape(-1, *(1 for _ in spec.actions.shape)), actions, _no_actions(spec, len(actions)))
+
+
+def _no_actions(spec: WorldSpec, num_slots: int) -> np.ndarray:
+    """Return inputs [S, ...] that mean that there was no action, see keys.LAST_ACTIONS."""
+    actions = spec.actions
+    none = np.zeros((num_slots, *actions.shape), actions.dtype)
+    none.reshape(num_slots, -1)[:, : len(actions.sizes)] = -1
+    return none
 
 
 def check_experience_spec(policy: Policy) -> None:
     """Raise HoldfastError if the policy asks to store inputs that its world does not supply."""
     mask = (keys.ACTION_MASK,) if policy.spec.mask_size else ()
-    supplied = (keys.OBS, keys.REWARDS, keys.DONES, keys.TRUNCATEDS, *mask)
+    supplied = (keys.OBS, keys.REWARDS, keys.DONES, keys.TRUNCATEDS, keys.LAST_ACTIONS, *mask)
     if unknown := [key for key in policy.get_agent_experience_spec() if key not in supplied]:
         only_masked = "" if mask else f" ({keys.ACTION_MASK} is supplied only by worlds with action masks)"
         raise HoldfastError(

@@ -9,6 +9,7 @@ OBS = "env_obs"
 REWARDS = "rewards"
 DONES = "dones"
 TRUNCATEDS = "truncateds"
+LAST_ACTIONS = "last_actions"  # the action of the step that led to the observation; none: -1, or 0 for real numbers
 ACTION_MASK = "action_mask"  # one bool per action, true: legal; present only if the world masks actions
 SLOT_START = "training_env_id_start"  # slot number of row 0; rows are consecutive slots
 SLOT_IDS = "slot_ids"  # slot number of every row; takes precedence over SLOT_START

@@ -126,6 +126,7 @@ class BoxActions:
     low: tuple[float, ...]
     high: tuple[float, ...]
     dtype = "float32"
+    sizes = ()  # no choices, see DiscreteActions
     mask_sizes = ()
 
     @property

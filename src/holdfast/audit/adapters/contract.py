@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -100,13 +101,17 @@ class ContractPolicy(SampledSubject):
     def _td(self, obs: Tensor, terminated: Tensor, truncated: Tensor) -> TensorDict:
         """Pack the inputs, [B] or [B, T], into the keys of the contract."""
         rewards = rewards_of(obs, terminated.dim())
+        actions = actions_of(rewards, self.spec)
         if self.last_reward is not None:
-            rewards = rewards.where((terminated == 0) & (truncated == 0), self.last_reward)
+            first = (terminated != 0) | (truncated != 0)
+            rewards = rewards.masked_fill(first, self.last_reward)
+            actions[first] = 0 if self.last_reward == 0 else 1
         entries: dict[str, Any] = {
             keys.OBS: obs,
             keys.REWARDS: rewards,
             keys.DONES: terminated,
             keys.TRUNCATEDS: truncated,
+            keys.LAST_ACTIONS: actions,
         }
         if self.spec.mask_size:
             entries[keys.ACTION_MASK] = torch.ones(*terminated.shape, self.spec.mask_size, dtype=torch.bool)
@@ -136,6 +141,13 @@ def ships(part: object) -> bool:
 def rewards_of(obs: Tensor, axes: int) -> Tensor:
     """Return a reward for each observation, computed from it, because a policy may read rewards."""
     return obs.detach().double().unsqueeze(-1).flatten(axes).sum(-1).sin().float()
+
+
+def actions_of(rewards: Tensor, spec: WorldSpec) -> Tensor:
+    """Return a last action for each reward [...] from -1 to 1, computed from it, because a policy may read last actions."""
+    options = [((rewards + 1) * 500 * (i + 1)).long() % n for i, n in enumerate(spec.actions.sizes)]
+    columns = options + [rewards] * (math.prod(spec.actions.shape) - len(options))
+    return torch.stack(columns, -1).reshape(*rewards.shape, *spec.actions.shape).to(getattr(torch, spec.actions.dtype))
 
 
 def outputs_of(td: TensorDict) -> Outputs:

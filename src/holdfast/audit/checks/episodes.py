@@ -282,10 +282,10 @@ def terminated_equals_truncated(ctx: Context, tally: Tally) -> None:
 
 @CHECKS(excused_by=("lifetime_memory",))
 def last_reward_stays_in_its_episode(ctx: Context, tally: Tally) -> None:
-    """The last reward of an episode, which arrives with the first observation of the next, changes no output.
+    """The last reward and action of an episode, which arrive with the first observation of the next, change no output.
 
     Cost: The reward that ended an episode is an input of the next one: the policy starts it differently after a success.
-    Fix: Zero the last reward where first is set, as memory is. If memory is kept across episodes on purpose, use
+    Fix: Zero the last reward and action where first is set, as memory is. If memory is kept across episodes on purpose, use
     --declare lifetime_memory.
     """
     if not ctx.subject.passes_rewards:
@@ -300,4 +300,6 @@ def last_reward_stays_in_its_episode(ctx: Context, tally: Tally) -> None:
         finally:
             ctx.subject.last_reward = None
         size = float(differences(*outputs).max())
-        tally.expect_unchanged(form, size, f"the last reward of an episode moved outputs of the next by {size:.2g}")
+        tally.expect_unchanged(
+            form, size, f"the last reward or action of an episode moved outputs of the next by {size:.2g}"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ class ComponentPolicy(Policy):
 
     hidden_size, num_layers: sizes of `_core_`, instead of the sizes in the YAML file.
     core: the cell of every recurrent component, instead of the cells in the YAML file.
+    sees: "action", "reward" or both: what `_core_` sees of the previous step, besides the output of its source.
     """
 
     def __init__(
@@ -33,8 +35,10 @@ class ComponentPolicy(Policy):
         num_layers: int | None = None,
         core: str | None = None,
         memory_scope: str = "episode",
+        sees: Sequence[str] = (),
     ):
         super().__init__(spec, memory_scope)
+        self.see(sees)
         entries = read_entries(data, where)
         order = compute_order(entries, where)
         cells = cell_types()
@@ -49,7 +53,9 @@ class ComponentPolicy(Policy):
             cell = entry.type if core is None else cells[core]
             entries[name] = entry.model_copy(update={"type": cell, "nn_params": params})
         self.entries, self.order = entries, order
-        self.components = nn.ModuleDict(build(entries, order, BuildContext(spec, self.vocabulary), where))
+        self.components = nn.ModuleDict(
+            build(entries, order, BuildContext(spec, self.vocabulary), where, self.num_seen)
+        )
         before_cores = set(cores)
         for name in reversed(order):
             if name in before_cores:
@@ -77,7 +83,10 @@ class ComponentPolicy(Policy):
             sources = [rows[source] for source in self.entries[name].sources] or [obs]
             if isinstance(component, CoreComponent):
                 begin, end = len(final), len(final) + len(component.layer.state_shapes)
-                y, after = component(sources[0].unflatten(0, (T, B)), start[begin:end], first)
+                x = sources[0].unflatten(0, (T, B))
+                if name == CORE and self.previous_step is not None:
+                    x = torch.cat([x, self.previous_step(inputs, first)], -1)
+                y, after = component(x, start[begin:end], first)
                 rows[name] = y.flatten(0, 1)
                 final += after
             else:

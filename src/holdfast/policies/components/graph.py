@@ -81,8 +81,13 @@ def compute_order(entries: Mapping[str, Entry], where: str) -> list[str]:
     return order
 
 
-def build(entries: Mapping[str, Entry], order: list[str], context: BuildContext, where: str) -> dict[str, Component]:
-    """Build the components in this order; check that each component can read the outputs of its sources."""
+def build(
+    entries: Mapping[str, Entry], order: list[str], context: BuildContext, where: str, num_seen: int = 0
+) -> dict[str, Component]:
+    """Build the components in this order; check that each component can read the outputs of its sources.
+
+    num_seen: the number of features that the core reads besides the output of its source.
+    """
     built: dict[str, Component] = {}
     for name in order:
         entry = entries[name]
@@ -90,6 +95,8 @@ def build(entries: Mapping[str, Entry], order: list[str], context: BuildContext,
         inputs = [built[source].out for source in entry.sources]
         try:
             _check_inputs(kind, entry, inputs)
+            if name == CORE:
+                inputs = [Shape("vector", (inputs[0].sizes[0] + num_seen,))]
             built[name] = kind(entry, _read_params(kind, entry), inputs, context)
             scaled = [key for key in ("clip_scale", "l2_init_scale") if getattr(entry, key) != 1.0]
             if scaled and not list(built[name].parameters()):
