@@ -19,9 +19,9 @@ from curves import Runs, picture
 
 from holdfast.audit import Report, audit, subject_from_settings
 from holdfast.config import load_settings
-from holdfast.policies.registry import load_file
 from holdfast.runs.folder import read_metrics
 from holdfast.trainer import train
+from holdfast.user_code import load_file
 
 ROOT = Path(__file__).parents[1]
 POLICIES = ROOT / "examples" / "broken_policies.py"

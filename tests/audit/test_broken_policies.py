@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.audit import audit, subject_from_settings
 from holdfast.config import load_settings
-from holdfast.policies.registry import load_file
+from holdfast.user_code import load_file
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.policies.registry import load_file
+from holdfast.user_code import load_file
 
 BENCHMARK = Path(__file__).parents[2] / "proofs" / "bugs.py"
 

@@ -20,7 +20,8 @@ from holdfast.config.nearest import did_you_mean
 from holdfast.config.settings import Settings
 from holdfast.errors import HoldfastError, SettingsError, first_line, name_some, place_of, split_code_name
 from holdfast.policies import MettaAgent, Policy
-from holdfast.policies.registry import check_policy_size, load_file
+from holdfast.policies.registry import check_policy_size
+from holdfast.user_code import is_defined_in, load_file
 
 NUM_NAMED = 8
 
@@ -153,7 +154,7 @@ def _usable(module: ModuleType) -> list[str]:
 def _may_be_subject(value: Any, module: ModuleType) -> bool:
     if isinstance(value, Subject):
         return True
-    if getattr(value, "__module__", "") != module.__name__:
+    if not is_defined_in(module, value):
         return False
     if isinstance(value, type):
         return issubclass(value, Policy) or (issubclass(value, Subject) and _takes_no_arguments(value))

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import sys
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import psutil
@@ -16,13 +12,14 @@ import torch
 from holdfast.config.registry import AGENTS
 from holdfast.config.sections import PolicySection
 from holdfast.config.values import parse_yaml
-from holdfast.errors import SettingsError, first_line, lack_of_memory, one_line, place_of, printable, split_code_name
+from holdfast.errors import SettingsError, lack_of_memory, one_line, place_of, split_code_name
 from holdfast.files import read_named
 from holdfast.policies.components.component_policy import ComponentPolicy
 from holdfast.policies.initialization import initialize_like_seeds
 from holdfast.policies.policy import Policy
 from holdfast.policies.settings import GRAPHS, GRID_AGENTS, ComponentPolicySettings, OwnPolicySettings
 from holdfast.spec import WorldSpec
+from holdfast.user_code import is_defined_in, load_file
 
 LARGEST_FILE = 100_000
 ARGUMENTS = {"hidden": "hidden_size", "layers": "num_layers"}  # setting: argument of the constructor
@@ -93,43 +90,13 @@ def load_class(py_agent: str) -> type[Policy]:
     found = getattr(module, name, None)
     if not isinstance(found, type) or not issubclass(found, Policy):
         classes = {key: value for key, value in vars(module).items() if isinstance(value, type)}
-        own = [key for key, kind in classes.items() if issubclass(kind, Policy) and kind.__module__ == module.__name__]
+        own = [key for key, kind in classes.items() if issubclass(kind, Policy) and is_defined_in(module, kind)]
         listed = ", ".join(own) or "none"
         raise SettingsError(
             f"py_agent={py_agent}: {name} is not a policy class. Policies in the file: {listed}. "
             "A policy must subclass Policy."
         )
     return found
-
-
-def load_file(file: str, asked: str) -> ModuleType:
-    """Execute a Python file given on the command line and return its module.
-
-    asked: the command-line argument, for error messages.
-    """
-    path = Path(file).expanduser()
-    if not os.path.isfile(path):  # os.path, because pathlib raises if a name is too long
-        raise SettingsError(f"{printable(asked, 80)}: no such file: {printable(file, 80)}.")
-    name = f"holdfast_user_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickle look up their module
-    folder = str(path.absolute().parent)
-    # First in sys.path while the file runs, so that it can import modules in its folder like a script; last afterwards.
-    sys.path.insert(0, folder)
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        said = f"{type(error).__name__}: {first_line(error)}{place_of(error)}"
-        raise SettingsError(f"{asked}: the file cannot be run: {said}") from error
-    finally:
-        if folder in sys.path:  # the file may have removed it
-            sys.path.remove(folder)
-        if folder not in sys.path:
-            sys.path.append(folder)
-    return module
 
 
 def _make_own(kind: type[Policy], py_agent: str, spec: WorldSpec, options: dict[str, Any]) -> Policy:
