@@ -112,7 +112,7 @@ def test_settings_of_a_new_world_are_checked_and_listed_as_all_others():
     define_world()
     assert load_settings(["env=recall", "env.length=7"]).env.model_dump()["length"] == 7
     for words, parts in (
-        (["env=recal"], ["no such world", "Did you mean recall?", "memory, pettingzoo:MODULE, recall"]),
+        (["env=recal"], ["no such world", "Did you mean recall?", "pettingzoo:MODULE, recall"]),
         (["env=recall", "env.lenght=7"], ["unknown key env.lenght", "env.length"]),
         (["env=recall", "env.length=101"], ["env.length=101", "from 1 to 100"]),
         (["env=memory", "env.length=7"], ["env.length belongs to env=recall"]),

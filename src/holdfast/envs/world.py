@@ -6,6 +6,7 @@ If actions are masked, `info["action_mask"]` marks the legal actions for `obs`, 
 `info["valid"]` is false for rows that are not transitions: a NEXT_STEP reset, or an agent that has left the episode.
 If a worker failed in a step, the rows of its environments are false in `info["valid"]` and true in `info["lost"]`, and
 `obs` is the first observation of a new episode. The end of the lost episode is unknown, so do not learn from the row.
+`World.episode_infos` has the numbers that environments reported about the episodes that ended in the last step.
 """
 
 from __future__ import annotations
@@ -125,6 +126,8 @@ class World(gymnasium.vector.VectorEnv):
         self.steps = 0
         self.seed = 0
         self.on_replayed: Callable[[], None] = lambda: None  # called after each replayed step
+        # (slot of this world, numbers by name) of episodes that ended in the last step and said something in `info`
+        self.episode_infos: list[tuple[int, dict[str, float]]] = []
         self.lost: np.ndarray | None = None  # [slots] true: the episode was lost in the last step; None: none was lost
 
     def __enter__(self) -> Self:
@@ -147,6 +150,7 @@ class World(gymnasium.vector.VectorEnv):
         with forked_child_ended():
             self._replay_to(point)
         b.rewards[:], b.terminated[:], b.truncated[:], b.valid[:] = 0.0, False, False, True
+        self.episode_infos = []
         self._check_finite()
         return b.obs, ({keys.ACTION_MASK: b.action_mask} if b.action_mask.size else {})
 
@@ -168,6 +172,7 @@ class World(gymnasium.vector.VectorEnv):
         if actions is not b.actions:
             b.actions[:] = actions
         self.steps += 1
+        self.episode_infos = []
         process = os.getpid()
         try:
             self._step(self._all)

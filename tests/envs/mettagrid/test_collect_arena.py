@@ -47,7 +47,7 @@ def walk_the_chain(settings):
     world = MettaGridWorld(settings, range(1))
     cells = [["wall"] * 5 for _ in range(5)]
     cells[2][2], cells[1][2], cells[2][1], cells[3][2] = "agent.agent", "mine", "generator", "altar"
-    world._game.map = lambda seed: cells
+    world._games(0, 0, 0).map = lambda seed: cells
     world.reset(seed=0)
     mine, generator, altar = 1, 3, 2
     # ore, ore again, battery, ore, generator with full hands, heart, battery, heart, altar with nothing
@@ -125,7 +125,7 @@ def test_sight_is_mettagrids_disc(window, cells):
     world = MettaGridWorld(ArenaEnv(agents=1, size=20, window=window, num_tokens=400, desync=False), range(1))
     walls = [["wall"] * 17 for _ in range(17)]
     walls[8][8] = "agent.agent"
-    world._game.map = lambda seed: walls
+    world._games(0, 0, 0).map = lambda seed: walls
     obs, _ = world.reset(seed=0)
     places = obs[0, obs[0, :, 0] < 0xFE, 0]
     assert {(int(p) >> 4, int(p) & 15) for p in places} == {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from holdfast.envs.mettagrid.api import GameConfig
+    from holdfast.spec import WorldSpec
 
 Map = list[list[str]]
 
@@ -22,7 +24,7 @@ Window = Literal[3, 5, 7, 9, 11, 13, 15]
 
 
 class Game(Protocol):
-    """A game: `config` holds the rules, the same in every episode; `map(seed)` returns the map for an episode."""
+    """A game: `config` holds the rules; `map(seed)` returns the map for an episode."""
 
     config: GameConfig
 
@@ -58,6 +60,17 @@ class MettaGridEnv(EnvSection):
 
     def game(self) -> Game:
         raise NotImplementedError
+
+    def games(self) -> Callable[[int, int, int], Game]:
+        """Return a function of (environment, episode, seed) for the game of an episode: here the same for all."""
+        game = self.game()
+        return lambda env, episode, seed: game
+
+    def spec_of(self, game: Game) -> WorldSpec:
+        """Return the observation and action specs of a game."""
+        from holdfast.envs.mettagrid.layout import describe_game
+
+        return describe_game(self.name, game)
 
     def build(self, env_ids: range, buffers: Any = None) -> Any:
         from holdfast.envs.mettagrid.adapter import MettaGridWorld

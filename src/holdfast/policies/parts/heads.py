@@ -54,7 +54,8 @@ class ActionEmbedding(NamedActions):
             count = len(vocabulary.actions)
             raise SettingsError(
                 f"this agent has embeddings for {len(self.weight)} actions; with {spec.name} it needs {count}. "
-                "Train an agent with more embeddings (num_embeddings of ActionEmbedding in an agent file)."
+                "Train an agent with more embeddings (num_embeddings of ActionEmbedding in an agent file), or use fewer "
+                "actions (in a MettaGrid configuration, most belong to game.actions.change_vibe)."
             )
 
     def forward(self) -> Tensor:
