@@ -6,6 +6,7 @@ If actions are masked, `info["action_mask"]` marks the legal actions for `obs`, 
 `info["valid"]` is false for rows that are not transitions: a NEXT_STEP reset, or an agent that has left the episode.
 If a worker failed in a step, the rows of its environments are false in `info["valid"]` and true in `info["lost"]`, and
 `obs` is the first observation of a new episode. The end of the lost episode is unknown, so do not learn from the row.
+`World.episode_infos` has the numbers that environments reported about the episodes that ended in the last step.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from holdfast.custom_code import end_if_forked, forked_child_ended
+from holdfast.envs.episode_info import numbers_in
 from holdfast.envs.failures import BadMask, environment_error, numbered
 from holdfast.errors import HoldfastError, NonFiniteError, SettingsError
 from holdfast.spec import WorldSpec, keys
@@ -125,6 +127,8 @@ class World(gymnasium.vector.VectorEnv):
         self.steps = 0
         self.seed = 0
         self.on_replayed: Callable[[], None] = lambda: None  # called after each replayed step
+        # (slot of this world, numbers by name) of episodes that ended in the last step and said something in `info`
+        self.episode_infos: list[tuple[int, dict[str, float]]] = []
         self.lost: np.ndarray | None = None  # [slots] true: the episode was lost in the last step; None: none was lost
 
     def __enter__(self) -> Self:
@@ -147,6 +151,7 @@ class World(gymnasium.vector.VectorEnv):
         with forked_child_ended():
             self._replay_to(point)
         b.rewards[:], b.terminated[:], b.truncated[:], b.valid[:] = 0.0, False, False, True
+        self.episode_infos = []
         self._check_finite()
         return b.obs, ({keys.ACTION_MASK: b.action_mask} if b.action_mask.size else {})
 
@@ -168,6 +173,7 @@ class World(gymnasium.vector.VectorEnv):
         if actions is not b.actions:
             b.actions[:] = actions
         self.steps += 1
+        self.episode_infos = []
         process = os.getpid()
         try:
             self._step(self._all)
@@ -224,8 +230,13 @@ class World(gymnasium.vector.VectorEnv):
     def _step(self, envs: range) -> None:
         """Apply `buffers.actions` to the environments with these indices and write the results into the buffers.
 
-        If an episode ends, write `final_obs` and `final_action_mask`, and call `_begin_next`.
+        If an episode ends, write `final_obs` and `final_action_mask`, call `_report` and `_begin_next`.
         """
+
+    def _report(self, slot: int, info: Any) -> None:
+        """Keep the numbers in the `info` of the step that ended the episode of this slot, for metrics."""
+        if numbers := numbers_in(info):
+            self.episode_infos.append((slot, numbers))
 
     def _failure(self, index: int, doing: str, error: BaseException) -> HoldfastError:
         """Return the error to raise if `step` or `reset` of one environment failed."""
