@@ -96,7 +96,7 @@ class Watch:
         if dead and self._once("explained variance"):
             texts.append(
                 f"VALUES EXPLAIN NOTHING: after {self._explained.count} updates the critic's explained variance is "
-                f"{self._explained.now:.2g} (1: perfect, 0: no better than a constant), so advantages are mostly noise. "
+                f"{self._explained.now:.2g} (1: perfect, 0: no better than a constant), so advantages are mostly noise.\n"
                 f"{advise_critic(trainer, returns.now, length)}"
             )
         flat = returns.flat and not trained_before
@@ -106,7 +106,7 @@ class Watch:
         if flat and remembers and length > LONG_EPISODES * trainer.horizon and self._once("horizon"):
             texts.append(
                 f"SHORT HORIZON: episodes last {length:.0f} steps, but gradients reach back only {trainer.horizon} "
-                "(trainer.horizon), and the return has not risen. If something must be remembered for longer, raise "
+                "(trainer.horizon), and the return has not risen.\nIf something must be remembered for longer, raise "
                 f"trainer.horizon, for example to {2 ** math.ceil(math.log2(min(length, 1024)))}."
             )
         if returns.num_low >= LASTING and self._once(f"collapse from {returns.best}"):
@@ -141,16 +141,16 @@ def describe_flat(returns: Returns) -> str:
     explore = "a larger trainer.entropy_coef, more environments (env.num_envs)"
     if returns.constant and returns.now == 0.0:
         return (
-            f"NO REWARD FOUND in {returns.count} updates: the return of every episode was 0. "
+            f"NO REWARD FOUND in {returns.count} updates: the return of every episode was 0.\n"
             f"Try {explore}, or a world that rewards the first steps towards its goal."
         )
     if returns.constant:
         return (
             f"RETURN NEVER MOVED in {returns.count} updates: the return of every episode was {returns.now:.4g}, "
-            f"whatever the agent did. Try {explore}, or rewards that depend on each action."
+            f"whatever the agent did.\nTry {explore}, or rewards that depend on each action."
         )
     return (
-        f"RETURN HAS NOT RISEN in {returns.count} updates: {returns.first:.4g} at first, {returns.now:.4g} now. "
+        f"RETURN HAS NOT RISEN in {returns.count} updates: {returns.first:.4g} at first, {returns.now:.4g} now.\n"
         f"Try another trainer.lr, {explore}, and check that rewards depend on the actions."
     )
 
