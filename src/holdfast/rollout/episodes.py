@@ -115,10 +115,6 @@ class RecentEpisodes:
         return float(np.mean([e.episode_return for e in self.recent])) if self.recent else None
 
     @property
-    def return_std(self) -> float | None:
-        return float(np.std([e.episode_return for e in self.recent])) if self.recent else None
-
-    @property
     def mean_length(self) -> float | None:
         return float(np.mean([e.length for e in self.recent])) if self.recent else None
 

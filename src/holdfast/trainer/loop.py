@@ -184,7 +184,6 @@ def stop_if_asked(signals: StopSignals, policy: Policy, ranks: Shards) -> None:
 def _metrics(recent: RecentEpisodes, rollout: Collected, learned: Update, seconds: float) -> dict[str, float | None]:
     return {
         "episode_return": recent.mean_return,
-        "episode_return_std": recent.return_std,
         "episode_length": recent.mean_length,
         "episodes": recent.count,
         **mean_info(recent.recent),

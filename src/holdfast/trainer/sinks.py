@@ -13,7 +13,7 @@ from holdfast.errors import HoldfastError, SettingsError, one_line
 from holdfast.files import Folder
 
 SECTIONS = {
-    "episode": ("episode_return", "episode_return_std", "episode_length", "episodes", "first_share"),
+    "episode": ("episode_return", "episode_length", "episodes", "first_share"),
     "loss": ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "explained_variance", "lr"),
     "gradient": ("grad_norm", "grad_norm_encoder", "grad_norm_recurrence", "grad_norm_heads"),
     "memory": ("parity_max_abs_logratio", "parity_max_abs_value", "memory_norm"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from statistics import fmean, median
 from typing import NamedTuple
 
@@ -12,21 +12,9 @@ from holdfast.rollout import WINDOW
 
 Metrics = Mapping[str, float | None]
 
-SIGNIFICANT = 5.0  # standard errors; agents of one world do not have independent returns, so more than usual
-RISING = 3.0  # the same for the difference between many updates at the start and many at the end
+SIGNIFICANT = 5.0  # a rise of so many standard errors, and so many usual changes from update to update, is no noise
+RISING = 3.0  # standard errors between many updates at the start and many at the end
 FLAT = (50, 0.4, 200)  # updates without a rise that are too many: this fraction of the run, but within these limits
-
-
-class Level(NamedTuple):
-    """A mean return and its standard error."""
-
-    value: float
-    error: float
-
-    def above(self, other: Level) -> float:
-        """Return how far this level is above the other one, in standard errors."""
-        difference, error = self.value - other.value, math.hypot(self.error, other.error)
-        return difference / error if error else difference * math.inf if difference else 0.0
 
 
 class Returns:
@@ -42,53 +30,77 @@ class Returns:
         self.best = self.now = 0.0
         self.best_update = 0
         self.count = 0  # updates with a mean return
-        self.constant = False  # all episodes so far had the same return
+        self.constant = False  # the mean return has never changed
+        self.learned = False  # the best return was above the first one by more than the noise until then
         self.num_low = 0  # updates in a row with a low return
-        self._change = 0.0  # mean change per update
-        self._first = self._best = Level(0.0, 0.0)
-        self._early: list[Metrics] = []
-        self._late: deque[Metrics] = deque(maxlen=self._patience // 3)
+        self._episodes = 0.0
+        self._changes: list[float] = []  # |change| of the mean return, where it changed
+        self._variances: list[float] = []  # of an episode's return, estimated from two changes each
+        self._last_change = 0.0
+        self._early: list[Point] = []
+        self._late: deque[Point] = deque(maxlen=self._patience // 3)
 
     def add(self, metrics: Metrics) -> None:
-        value, std = metrics.get("episode_return"), metrics.get("episode_return_std")
-        if value is None or (metrics.get("episodes") or 0) < WINDOW:
+        value, episodes = metrics.get("episode_return"), metrics.get("episodes") or 0
+        if value is None or episodes < WINDOW:
             return
-        level = Level(value, (std or 0.0) / math.sqrt(WINDOW))
         if self.first is None:
             self.first = self.best = self.now = value
-            self._first, self.constant = level, True
+            self._episodes, self.constant = episodes, True
+        self._add_change(value - self.now, min(episodes - self._episodes, WINDOW))
         self.count += 1
-        self.constant = self.constant and value == self.first and not std
-        self._change = 0.95 * self._change + 0.05 * abs(value - self.now)
-        self.now = value
+        self.now, self._episodes = value, episodes
+        self.constant = self.constant and value == self.first
         if value > self.best:
-            self.best, self.best_update, self._best = value, int(metrics.get("update") or 0), level
+            self.best, self.best_update = value, int(metrics.get("update") or 0)
+            self.learned = self.learned or self._is_no_noise(self.best - self.first)
         self.num_low = self.num_low + 1 if self.learned and value < self.best - (self.best - self.first) / 2 else 0
         if len(self._early) < self._patience // 3:
-            self._early.append(metrics)
-        self._late.append(metrics)
+            self._early.append(Point(value, episodes))
+        self._late.append(Point(value, episodes))
+
+    def _add_change(self, change: float, num_new: float) -> None:
+        """Note a change of the mean return, in which `num_new` episodes took the place of as many older ones."""
+        if change:
+            self._changes.append(abs(change))
+        if num_new > 0 or change:
+            # A change is a sum of 2 x num_new returns, each divided by WINDOW. The difference of two changes has twice its
+            # variance, and no trend in it.
+            self._variances.append(((change - self._last_change) * WINDOW) ** 2 / (4 * max(num_new, 1)))
+            self._last_change = change
 
     @property
-    def learned(self) -> bool:
-        """Whether the best return is above the first one by more than noise."""
-        rise = self.best - (self.first or 0.0)
-        return rise > 10 * self._change and self._best.above(self._first) > SIGNIFICANT
+    def _std(self) -> float:
+        """The standard deviation of an episode's return."""
+        return math.sqrt(fmean(self._variances)) if self._variances else 0.0
+
+    def _is_no_noise(self, rise: float) -> bool:
+        """Return whether a mean return has risen by more than noise.
+
+        Where rewards are rare, a lucky episode is many standard errors above the others, but only one change.
+        """
+        change = fmean(self._changes) if self._changes else 0.0
+        error = math.sqrt(2 / WINDOW) * self._std
+        return rise > SIGNIFICANT * max(change, error)
 
     @property
     def flat(self) -> bool:
         """Whether the return has not risen for too long since the start."""
-        if self.learned or self.count < self._patience:
+        if self.count < self._patience or self.learned:
             return False
-        if (self._late[-1].get("episodes") or 0) < 2 * WINDOW + (self._early[0].get("episodes") or 0):
+        early, late = self._early, self._late
+        if late[-1].episodes < early[0].episodes + 2 * WINDOW:
             return False  # the newest mean return still has much in common with the first one
-        return _level(self._late).above(_level(self._early)) <= RISING
+        rise = fmean(point.value for point in late) - fmean(point.value for point in early)
+        shares = (1 / (WINDOW + points[-1].episodes - points[0].episodes) for points in (early, late))
+        return rise <= RISING * self._std * math.sqrt(sum(shares))
 
 
-def _level(rows: Collection[Metrics]) -> Level:
-    """Return the mean return over several updates. Its error falls with the number of episodes that ended in them."""
-    counts, stds = [row.get("episodes") or 0 for row in rows], [row.get("episode_return_std") or 0.0 for row in rows]
-    value = fmean(row.get("episode_return") or 0.0 for row in rows)
-    return Level(value, fmean(stds) / math.sqrt(WINDOW + max(counts) - min(counts)))
+class Point(NamedTuple):
+    """A mean return, and the number of episodes that had ended."""
+
+    value: float
+    episodes: float
 
 
 class ExplainedVariance:
