@@ -3,7 +3,9 @@
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
 # torch types every attribute of a module as `Tensor | Module`.
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -260,9 +262,8 @@ def test_an_agent_that_never_finds_a_reward():
     assert "NO REWARD FOUND" in text
     (text,) = warnings(course([-200.0] * 300, explained_variance=0.0))
     assert "every episode was -200" in text
-    for per_update in (10, 100):
-        lucky = [0.01 if n in (7, 8, 9, 40, 41) or 250 <= n < 255 else 0.0 for n in range(300)]
-        (text,) = warnings(course(lucky, per_update))
+    for per_update, lucky in ((10, range(40, 50)), (100, [150]), (100, [7, 8, 9, 40, 41])):
+        (text,) = warnings(course([0.01 * (n in lucky) for n in range(300)], per_update))
         assert "RETURN HAS NOT RISEN" in text
 
 
@@ -292,6 +293,20 @@ def test_too_many_names_are_said_once():
     (text,) = watch.look(PARITY, {}, (), names)
     assert "info/name063" in text
     assert watch.look(PARITY, {}, (), names) == []
+
+
+READY = json.loads((Path(__file__).parent / "ready_metrics.json").read_text())
+
+
+@pytest.mark.parametrize("name", READY)
+def test_ready_made_settings_do_not_warn(name):
+    """Metrics of one run of each, to three digits."""
+    columns = READY[name]
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    settings = load_settings([f"settings={name}"])
+    assert warnings(rows, settings=settings, updates=len(rows)) == []
+    dead = [row | {"explained_variance": 0.02} for row in rows]
+    assert any("VALUES EXPLAIN NOTHING" in text for text in warnings(dead[:100], settings=settings, updates=len(rows)))
 
 
 SMALL = [

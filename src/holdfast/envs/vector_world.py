@@ -90,7 +90,7 @@ class VectorWorld(World):
                 array[:] = values
             self._reader.read(obs, b.obs)
             ended = b.terminated | b.truncated
-            for row in np.flatnonzero(ended & ~self._restarting).tolist():
+            for row in np.flatnonzero(ended).tolist():
                 self._report(row, self._final_info(info, row))
             self._restart(ended, info)
             b.episode += ended
