@@ -27,7 +27,8 @@ class Telling(gymnasium.Env):
         return self.np_random.random(2).astype(np.float32), {"score": -1.0}
 
     def step(self, action: Any) -> Any:
-        random.random(), np.random.random()
+        random.random()
+        np.random.random()
         if torch := sys.modules.get("torch"):  # workers do not need it
             torch.rand(1)
         self.length += 1

@@ -64,15 +64,25 @@ def test_a_run_with_workers_is_evaluated_in_one():
     assert eval_metrics.eval_metrics(with_workers, policy) == here
 
 
-def test_global_generators_memory_and_mode_are_left_alone():
+def seed_all(seed):
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def next_draws():
+    return random.random(), np.random.random(), float(torch.rand(1))
+
+
+def test_global_generators_and_mode_are_left_alone():
     settings, policy = policy_of([*TELLING, *EVAL])
     policy.train()
-    random.seed(1), np.random.seed(1), torch.manual_seed(1)
-    states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    seed_all(1)
+    expected = next_draws()
+    seed_all(1)
     first = eval_metrics.eval_metrics(settings, policy)
-    assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == states
+    assert next_draws() == expected
     assert policy.training
-    random.seed(2), np.random.seed(2), torch.manual_seed(2)
     assert eval_metrics.eval_metrics(settings, policy) == first, "the same episodes each time"
 
 

@@ -39,7 +39,7 @@ def row_of(info: Any, row: int) -> dict[str, Any]:
         return {}
     found = {}
     for name, values in info.items():
-        is_set = info.get(f"_{name}")
+        is_set: Any = info.get(f"_{name}")
         if not isinstance(name, str) or name.startswith("_") or (_has_rows(is_set, row) and not is_set[row]):
             continue
         if isinstance(values, Mapping):
