@@ -27,6 +27,9 @@ SMALL = [
 MEMORY = ["env=memory", "env.num_envs=4", "env.rooms=4", "trainer.total_timesteps=512", *SMALL]
 CARTPOLE = ["env=gym:CartPole-v1", "env.hide=[1,3]", "env.num_envs=8", "policy.hidden=32", *SMALL]
 CARTPOLE += ["trainer.total_timesteps=1024", "trainer.batch_size=128"]
+# reports a number in info, is evaluated while it trains, and ends before its last step
+FROZEN_LAKE = ["env=gym:FrozenLake-v1", "env.num_envs=8", "policy.hidden=32", *SMALL, "trainer.total_timesteps=4096"]
+FROZEN_LAKE += ["eval.interval=2", "eval.episodes=8", "trainer.stop_at_return=0"]
 SPREAD = ["env=pettingzoo:mpe2.simple_spread_v3", "env.num_envs=4", "policy.hidden=16", *SMALL]
 SPREAD += ["trainer.total_timesteps=576"]
 
@@ -47,6 +50,7 @@ RUNS: dict[str, list[str]] = {
     "cartpole-regularised": [*CARTPOLE, "trainer.l2_init=0.1", "trainer.weight_clip=2"],
     "cartpole-sees": [*CARTPOLE, "policy.sees=[action,reward]", "trainer.burn_in=3"],
     "cartpole-memory-reset": [*CARTPOLE, "trainer.reset_memory_each_rollout=on", "trainer.value_clip=0"],
+    "frozenlake-goal": FROZEN_LAKE,
     "spread-lstm": SPREAD,
     "spread-gru": [*SPREAD, "policy.core=gru"],
 }

@@ -17,6 +17,8 @@ DEAD = [
     (["trainer.schedule.clip.end=0.1"], "trainer.schedule.clip.kind=linear"),
     (["trainer.value_clip=0.1", "trainer.value_coef=0"], None),
     (["trainer.target_kl=0.01"], "trainer.update_epochs=2"),
+    (["eval.episodes=5"], "eval.interval=10"),
+    (["eval.greedy=off"], "eval.interval=10"),
     (["policy.memory_scope=lifetime", "policy.core=none"], None),
     (["policy.memory_scope=episode", "policy.core=none"], None),
     (["trainer.start_states=zeros", "policy.core=none"], None),

@@ -158,3 +158,11 @@ def test_a_graph_of_ones_own_travels_in_the_checkpoint(tmp_path: Path):
     own = train(load_settings([*words, "trainer.total_timesteps=8", "run=own", f"runs_dir={tmp_path}"])).run
     file.unlink()
     assert evaluate_run(own, episodes=2).episodes == 2
+
+
+def test_what_the_world_reports_is_in_the_result():
+    settings = load_settings(["env=gym:support.telling:Telling-v0", "policy.hidden=8"])
+    policy = make_policy(settings.policy, settings.env.describe())
+    info = evaluate(policy, settings.env, episodes=5, seed=0).info
+    assert 0 <= info["success"] <= 1
+    assert "episode/t" not in info

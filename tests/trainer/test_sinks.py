@@ -98,3 +98,8 @@ def test_the_wandb_id_is_whole_or_absent(tmp_path, monkeypatch):
                 sinks_module._wandb_id(run)
         assert not run.has("wandb-id")
         assert sinks_module._wandb_id(run) == sinks_module._wandb_id(run)
+
+
+def test_what_the_world_reports_has_a_section_of_its_own():
+    figures = sinks_module._figures({"info/success": 0.5, "eval/return": 1.0, "entropy": 2.0, "skipped": 0})
+    assert figures == {"info/success": 0.5, "eval/return": 1.0, "loss/entropy": 2.0, "other/skipped": 0.0}

@@ -3,19 +3,23 @@
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
 # torch types every attribute of a module as `Tensor | Module`.
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from holdfast.config import load_settings, plan_batches
 from holdfast.config.settings import TrainerSettings
+from holdfast.errors import for_terminal
 from holdfast.ppo import Experience
 from holdfast.rollout import Collector
 from holdfast.spec import keys
-from holdfast.trainer.learner import Learner
-from holdfast.trainer.watch import Watch
+from holdfast.trainer.learner import Learner, Parity
+from holdfast.trainer.watch import Watch, advise_critic
 from support.policies import VECTOR, make
+from support.runs import CARTPOLE, run
 from support.worlds import ScriptedWorld
 
 SETTINGS = load_settings(["env=gym:CartPole-v1"])
@@ -123,10 +127,13 @@ def test_only_the_first_update_reports_parameters_without_a_gradient():
     assert watch.look(parity, {}, ["late"]) == []
 
 
-def warnings(rows, watch=None):
+PARITY = Parity(torch.zeros(1, 1), 0.0, 0.0, torch.zeros(1, 1) > 0)
+
+
+def warnings(rows, watch=None, settings=SETTINGS, updates=1000):
     """What the watch says over a course of metrics, with a parity that is fine."""
-    parity = one_update(make("box")).parity
-    watch = watch or Watch(SETTINGS)
+    parity = PARITY
+    watch = watch or Watch(settings, updates=updates)
     return [text for number, row in enumerate(rows, 1) for text in watch.look(parity, {"update": number, **row})]
 
 
@@ -181,3 +188,143 @@ def test_gradient_norms_are_told_apart_by_part(core):
     parts = [metrics[f"grad_norm_{part}"] for part in ("encoder", "recurrence", "heads")]
     assert all(norm > 0 for norm in parts)
     assert metrics["grad_norm"] == pytest.approx(sum(norm**2 for norm in parts) ** 0.5, rel=0.2)
+
+
+def course(returns, per_update=50, **more):
+    """Rows of metrics with these mean returns."""
+    return [
+        {"episode_return": value, "episodes": 100 + per_update * n, "episode_length": 10.0}
+        | {name: values[n] if isinstance(values, list) else values for name, values in more.items()}
+        for n, value in enumerate(returns)
+    ]
+
+
+WOBBLING = [0.5 + 0.01 * (-1) ** n for n in range(300)]
+RISING = [min(1.0, 0.01 * n) for n in range(300)]
+
+
+def test_a_critic_that_explains_nothing_is_noticed_by_update_100():
+    noise = [0.03 * (-1) ** n for n in range(300)]
+    (text,) = warnings(course(RISING, explained_variance=noise)[:100])
+    assert "VALUES EXPLAIN NOTHING" in text
+    assert "after 80 updates" in text
+    (text,) = warnings(course(RISING, explained_variance=0.01)[:60], updates=100)
+    assert "after 60 updates" in text, "a short run is judged earlier"
+    assert warnings(course(RISING, explained_variance=0.01)[:29], updates=29) == []
+
+
+def test_a_critic_with_nothing_left_to_explain_is_fine():
+    good_then_flat = [0.6 if n < 80 else -0.1 for n in range(300)]
+    assert warnings(course(RISING, explained_variance=good_then_flat)) == []
+    spikes = [0.4 if n % 2 else -5.0 + 5.3 * (n % 3 > 0) for n in range(300)]
+    assert warnings(course(RISING, explained_variance=spikes)) == []
+    (text,) = warnings(course(WOBBLING, explained_variance=good_then_flat))[:1]
+    assert "VALUES EXPLAIN NOTHING" in text, "it has not learned anything either"
+
+
+@pytest.mark.parametrize(
+    ("words", "mean", "length", "advice"),
+    [
+        (["trainer.value_coef=0"], 1.0, 10.0, "trainer.value_coef=0 switches"),
+        ([], 0.001, 10.0, "trainer.reward_scale=1000"),
+        ([], 3.4, 1000.0, "trainer.reward_scale=10,"),  # values are sums over 40 of 1000 steps
+        (["trainer.reward_scale=2"], 5000.0, 10.0, "trainer.reward_scale=0.0002"),
+        (["trainer.value_clip=0"], 1.0, 10.0, "Try a larger trainer.value_coef"),
+        (["trainer.value_clip=0.2"], 1.0, 10.0, "trainer.value_clip=0,"),
+    ],
+)
+def test_what_to_change_depends_on_the_size_of_the_values(words, mean, length, advice):
+    trainer = load_settings(["env=gym:CartPole-v1", *words]).trainer
+    if hasattr(trainer, "normalize_rewards"):
+        pytest.skip("rewards are normalised")
+    assert advice in advise_critic(trainer, mean, length)
+
+
+def test_a_return_that_never_rises_is_noticed_once():
+    generator = torch.Generator().manual_seed(0)
+    flat = (0.5 + 0.01 * torch.randn(400, generator=generator)).tolist()
+    (text,) = warnings(course(flat))
+    assert "RETURN HAS NOT RISEN in 200 updates" in text
+    assert warnings(course(flat), Watch(SETTINGS, course(flat), 1000)) == []
+    assert warnings(course(flat)[:199]) == []
+    (text,) = warnings(course(flat)[:60], updates=100)
+    assert "in 50 updates" in text
+    slow = [value + 0.0003 * n for n, value in enumerate(flat)]
+    assert warnings(course(slow)) == [], "a slow rise is one"
+    assert warnings(course(flat, per_update=0)) == [], "no new episodes"
+    learned = load_settings(["env=gym:CartPole-v1", "policy.weights=runs/first"])
+    assert warnings(course(flat), settings=learned) == []
+
+
+def test_an_agent_that_never_finds_a_reward():
+    """A few lucky episodes are no peak to collapse from."""
+    (text,) = warnings(course([0.0] * 300, explained_variance=0.0))
+    assert "NO REWARD FOUND" in text
+    (text,) = warnings(course([-200.0] * 300, explained_variance=0.0))
+    assert "every episode was -200" in text
+    for per_update, lucky in ((10, range(40, 50)), (100, [150]), (100, [7, 8, 9, 40, 41])):
+        (text,) = warnings(course([0.01 * (n in lucky) for n in range(300)], per_update))
+        assert "RETURN HAS NOT RISEN" in text
+
+
+def test_a_short_horizon_is_a_hint_only_if_nothing_is_learned():
+    long = {"episode_length": 90.0}
+    texts = warnings(course([0.5] * 300, **long))
+    assert ["SHORT HORIZON" in text for text in texts] == [False, True]
+    assert "trainer.horizon, for example to 128" in texts[1]
+    assert warnings(course(RISING, **long)) == []
+    longer = load_settings(["env=gym:CartPole-v1", "trainer.horizon=64"])
+    assert not any("HORIZON" in text for text in warnings(course([0.5] * 300, **long), settings=longer))
+    forgetful = load_settings(["env=gym:CartPole-v1", "policy.core=none"])
+    assert not any("HORIZON" in text for text in warnings(course([0.5] * 300, **long), settings=forgetful))
+
+
+def test_warnings_fit_on_a_terminal():
+    rows = course(WOBBLING, explained_variance=0.0, episode_length=90.0)
+    texts = warnings(rows)
+    assert len(texts) == 3
+    assert all(text == for_terminal(text) for text in texts)
+
+
+def test_too_many_names_are_said_once():
+    names = [f"name{i:03}" for i in range(65)]
+    watch = Watch(SETTINGS)
+    assert watch.look(PARITY, {}, (), names[:64]) == []
+    (text,) = watch.look(PARITY, {}, (), names)
+    assert "info/name063" in text
+    assert watch.look(PARITY, {}, (), names) == []
+
+
+READY = json.loads((Path(__file__).parent / "ready_metrics.json").read_text())
+
+
+@pytest.mark.parametrize("name", READY)
+def test_ready_made_settings_do_not_warn(name):
+    """Metrics of one run of each, to three digits."""
+    columns = READY[name]
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    settings = load_settings([f"settings={name}"])
+    assert warnings(rows, settings=settings, updates=len(rows)) == []
+    dead = [row | {"explained_variance": 0.02} for row in rows]
+    assert any("VALUES EXPLAIN NOTHING" in text for text in warnings(dead[:100], settings=settings, updates=len(rows)))
+
+
+SMALL = [
+    *CARTPOLE,
+    "env.hide=[]",
+    "trainer.batch_size=32",
+    "trainer.minibatch_size=32",
+    "trainer.checkpoint_interval=0",
+]
+SMALL += ["trainer.total_timesteps=3200"]  # 100 updates
+
+
+def test_a_real_run_with_a_dead_critic_says_so_and_a_sound_one_does_not(tmp_path, caplog):
+    """Rewards of a ten-thousandth leave the critic without a gradient that counts."""
+    plain = ["trainer.normalize_rewards=false"] if "normalize_rewards" in TrainerSettings.model_fields else []
+    run([*SMALL, "trainer.reward_scale=1e-4", *plain], tmp_path, "dead")
+    assert "VALUES EXPLAIN NOTHING" in caplog.text
+    caplog.clear()
+    sound = ["trainer.reward_scale=0.05", "trainer.value_clip=0", "trainer.update_epochs=4", "trainer.lr=3e-3"]
+    run([*SMALL, *sound], tmp_path, "sound")
+    assert caplog.text == ""

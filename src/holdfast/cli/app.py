@@ -130,6 +130,7 @@ def _closing_lines(run: Path, summary: dict[str, Any], settings: Settings) -> st
     """Return the text printed after training: the result, the run folder and the next command."""
     mean = summary["episode_return_mean"]
     result = "no episode has ended" if mean is None else f"mean return of the last 100 episodes {mean:.3f}"
+    solved = "" if summary["solved_at"] is None else ", which is trainer.stop_at_return or more"
     shown = run.relative_to(Path.cwd()) if run.is_relative_to(Path.cwd()) else run
     here = Path(sys.executable).with_name("holdfast")  # after `make train`, the command is not on PATH
     command = os.path.relpath(here) if shutil.which("holdfast") is None and here.exists() else "holdfast"
@@ -137,7 +138,7 @@ def _closing_lines(run: Path, summary: dict[str, Any], settings: Settings) -> st
     trust = f" {shlex.quote(f'env={env.name}')}" if env.module_in(env.name) else ""
     trust += f" --py-agent {shlex.quote(own)}" if ".py:" in own else ""
     return (
-        f"\n{summary['agent_steps']:,} steps in {summary['wall_s']:.0f} s ({summary['sps']:,.0f} steps/s): {result}.\n"
+        f"\n{summary['agent_steps']:,} steps in {summary['wall_s']:.0f} s ({summary['sps']:,.0f} steps/s): {result}{solved}.\n"
         f"Replay parity: largest |log-ratio| {summary['parity_max_abs_logratio']:.2g} (healthy: below 1e-5).\n"
         f"The run is in {shown}: metrics.jsonl, summary.json, config.yaml, checkpoints/.\n"
         f"Next: {command} evaluate {shown}{trust}"
@@ -188,6 +189,8 @@ def evaluate(
             how = "sampled" if sample else "greedy; --sample samples actions"
             played = f"{result.episodes} episodes of checkpoint {result.checkpoint} ({how})"
             typer.echo(f"{played}: {returns}, length {result.length_mean:.4g}")
+            for name, value in result.info.items():
+                typer.echo(f"{name}: {value:.4g}")
 
 
 @app.command()

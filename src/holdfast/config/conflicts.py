@@ -37,6 +37,7 @@ NEEDS = (
     *map(_schedule, ("lr", "entropy_coef", "clip")),
     Needs("trainer.value_coef above 0", lambda s: s.trainer.value_coef > 0, ("trainer.value_clip",)),
     Needs("trainer.update_epochs of 2 or more", lambda s: s.trainer.update_epochs > 1, ("trainer.target_kl",)),
+    Needs("eval.interval above 0", lambda s: s.eval.interval > 0, ("eval.episodes", "eval.greedy")),
     Needs("recurrent memory, which policy.core=none does not have", lambda s: s.policy.core != "none", MEMORY_KEYS),
 )
 

@@ -12,6 +12,7 @@ from pydantic import Field
 from holdfast.config.sections import Count, EnvSettings, NonNegative, PolicySettings, Positive, Section, Unit, setting
 
 Interval = Annotated[int, Field(ge=0, le=10**9)]
+Return = Annotated[float, Field(ge=-1e12, le=1e12)]
 
 
 class Schedule(Section):
@@ -88,6 +89,11 @@ class TrainerSettings(Section):
         False,
         "divide rewards by a running estimate of the size of discounted returns; reported returns are not divided",
     )
+    stop_at_return: Return | None = setting(
+        None,
+        "finish the run once the mean return of the last 100 training episodes is at least this (None: never); counts "
+        "from the 100th episode on, or from as many as there are slots",
+    )
     reward_scale: Positive = setting(1.0, "factor for rewards in training; reported returns are not scaled")
     l2_init: NonNegative = setting(
         0.0, "coefficient of the L2 penalty on the distance of weights from their initial values"
@@ -119,6 +125,12 @@ class TrainerSettings(Section):
         3, "maximum number of consecutive non-finite gradient steps to skip before the run stops", ge=0, le=10**6
     )
     threads: int = setting(0, "number of torch threads; 0: chosen from the size of the network", ge=0, le=1024)
+
+
+class EvalSettings(Section):
+    interval: Interval = setting(0, "updates between evaluations; 0: never")
+    episodes: Count = setting(20, "play at least this many episodes, the same number in every slot", le=10**6)
+    greedy: bool = setting(True, "take the most probable action instead of sampling one")
 
 
 class DebugSettings(Section):
@@ -154,6 +166,7 @@ class Settings(Section):
     env: EnvSettings = setting({}, "the world", validate_default=True)
     policy: PolicySettings = setting({}, "the agent", validate_default=True)
     trainer: TrainerSettings = setting(TrainerSettings(), "settings for collecting experience and for learning")
+    eval: EvalSettings = setting(EvalSettings(), "evaluation while training, in worlds of its own")
     audit: Literal["auto", "on", "warn", "off"] = setting(
         "auto",
         "audit the policy before training; `on`: stop if it fails, `warn`: only warn, `auto`: on for custom policies",

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from holdfast.envs.worlds.collect import CollectEnv
     from holdfast.envs.worlds.gym import GymEnv, GymVectorEnv
     from holdfast.envs.worlds.memory import MemoryEnv
-    from holdfast.envs.worlds.own import OwnEnv
     from holdfast.envs.worlds.mettagrid import MettaGridConfigEnv
+    from holdfast.envs.worlds.own import OwnEnv
     from holdfast.envs.worlds.pettingzoo import PettingZooEnv
 
 __getattr__ = lazy_exports(__name__)

@@ -71,6 +71,7 @@ class GymWorld(World):
                     read(obs, self._final_obs[row])
                     if masks is not None:
                         masks.read_final(obs, info, b.final_action_mask[row])
+                    self._report(row, info)
                     self._begin_next(row)
                 else:
                     read(obs, obs_rows[row])

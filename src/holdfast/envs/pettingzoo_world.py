@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import partial
 from typing import Any
@@ -108,6 +108,7 @@ class PettingZooWorld(World):
             self._present[slot] = stays
             if agent in acting and not stays:
                 self._read_mask(obs, infos, agent, slot, final=True)
+                self._report(slot, infos.get(agent) if isinstance(infos, Mapping) else None)
             self._read_mask(obs, infos, agent, slot)
 
     def _start(self, index: int, seed: int) -> None:

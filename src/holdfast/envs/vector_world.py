@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from holdfast.envs.closing import close_each
+from holdfast.envs.episode_info import row_of
 from holdfast.envs.failures import BadValue, environment_error, numbered
 from holdfast.envs.gymnasium_world import cannot_make
 from holdfast.envs.packages import register_package
@@ -91,6 +92,8 @@ class VectorWorld(World):
                 array[:] = values
             self._reader.read(obs, b.obs)
             ended = b.terminated | b.truncated
+            for row in np.flatnonzero(ended).tolist():
+                self._report(row, self._final_info(info, row))
             self._restart(ended, info)
             b.episode += ended
         except (HoldfastError, KeyboardInterrupt):
@@ -117,6 +120,12 @@ class VectorWorld(World):
             obs, _ = self._envs.reset(options={"reset_mask": ended})
             self._reader.read(obs, self._fresh_obs)
             b.obs[ended] = self._fresh_obs[ended]
+
+    def _final_info(self, info: dict[str, Any], row: int) -> Any:
+        """Return the info of the step that ended the episode in `row`; with SAME_STEP, `info` itself is of the reset."""
+        if self._mode is not AutoresetMode.SAME_STEP:
+            return row_of(info, row)
+        return row_of(info, row).get("final_info")
 
     def _explain(self, doing: str, error: BaseException) -> HoldfastError:
         where = numbered("environment", self.env_ids)

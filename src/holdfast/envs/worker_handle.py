@@ -19,7 +19,7 @@ import psutil
 from holdfast.config.sections import EnvSection
 from holdfast.envs.closing import report_failed_close
 from holdfast.envs.failures import describe_error, numbered
-from holdfast.envs.worker_process import ALIVE, CLOSE_FAILED, DONE, ERRORS, SIGNALS, serve
+from holdfast.envs.worker_process import ALIVE, CLOSE_FAILED, DONE, ERRORS, INFOS, SIGNALS, serve
 from holdfast.envs.world import ReplayPoint
 from holdfast.errors import HoldfastError
 from holdfast.spec import WorldSpec
@@ -51,6 +51,7 @@ class Worker:
         self.failures = 0  # consecutive failures
         self.since = np.zeros(len(env_ids), np.int64)  # [environments] episode number at the last start
         self.answered = False
+        self.infos: list[tuple[int, dict[str, float]]] = []  # World.episode_infos of the worker's last step
         self.returning = 0  # DONE answers still expected after a restart: 2, then 1 once built, 0 once replayed
         self.restarted = 0.0  # time of the last restart, on the world's clock
         self.process: Any = None  # multiprocessing does not export the class
@@ -102,7 +103,16 @@ class Worker:
             self.returning = max(0, self.returning - 1)
         if answer in (DONE, ALIVE):
             return None
+        if answer == INFOS:
+            return self._read_infos()
         return self.reported() if answer else self.death()
+
+    def _read_infos(self) -> Failure | None:
+        try:
+            self.infos = json.loads(self.answers.recv_bytes())
+        except (EOFError, OSError):
+            return self.death()
+        return None
 
     def death(self) -> Failure:
         """Describe the failure of a process that died without a report."""

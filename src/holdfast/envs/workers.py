@@ -105,6 +105,10 @@ class WorkerWorld(World):
             b.truncated[self.lost], b.valid[self.lost] = False, True
             self.lost = None
         self._run(self._timeout, STEP)
+        for worker in self._workers:
+            if worker.infos:
+                self.episode_infos += [(worker.slots.start + slot, numbers) for slot, numbers in worker.infos]
+                worker.infos = []
         if self.lost is not None:  # the new worker wrote the other arrays: reward 0, first observation
             b.truncated[self.lost], b.valid[self.lost] = True, False
         self._episodes_here[:] = self._episodes_shared
@@ -190,6 +194,7 @@ class WorkerWorld(World):
         pid = worker.process.pid
         self._forget(worker)
         worker.kill()
+        worker.infos = []
         point = ReplayPoint.at_episode_start(self.seed, self.world_spec, worker.since, self.steps)
         worker.start(point)
         worker.restarted = self._clock

@@ -22,6 +22,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from holdfast.custom_code import end_if_forked, forked_child_ended
+from holdfast.envs.episode_info import numbers_in
 from holdfast.envs.failures import BadMask, environment_error, numbered
 from holdfast.errors import HoldfastError, NonFiniteError, SettingsError
 from holdfast.spec import WorldSpec, keys
@@ -229,8 +230,13 @@ class World(gymnasium.vector.VectorEnv):
     def _step(self, envs: range) -> None:
         """Apply `buffers.actions` to the environments with these indices and write the results into the buffers.
 
-        If an episode ends, write `final_obs` and `final_action_mask`, and call `_begin_next`.
+        If an episode ends, write `final_obs` and `final_action_mask`, call `_report` and `_begin_next`.
         """
+
+    def _report(self, slot: int, info: Any) -> None:
+        """Keep the numbers in the `info` of the step that ended the episode of this slot, for metrics."""
+        if numbers := numbers_in(info):
+            self.episode_infos.append((slot, numbers))
 
     def _failure(self, index: int, doing: str, error: BaseException) -> HoldfastError:
         """Return the error to raise if `step` or `reset` of one environment failed."""

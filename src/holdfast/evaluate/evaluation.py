@@ -1,34 +1,28 @@
-"""Evaluation: play new episodes without learning. Each episode has its own seed and starts with zero memory."""
+"""Evaluation: play new episodes of a run's world with one of its checkpoints."""
 
 from __future__ import annotations
 
-import itertools
 import logging
-import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 from pydantic import ValidationError
 
 from holdfast.checkpoint import best_first, first_usable, list_checkpoints, load_policy, newest_first
 from holdfast.config import load_run_settings, load_run_world
 from holdfast.config.sections import EnvSection
 from holdfast.config.settings import Settings
-from holdfast.envs import make_world
-from holdfast.errors import HoldfastError, SettingsError, printable
-from holdfast.policies import MettaAgent, OwnPolicySettings, Policy, Sampling
-from holdfast.rollout import Episode, EpisodeTracker, first_inputs, last_actions
+from holdfast.errors import SettingsError, printable
+from holdfast.policies import MettaAgent, OwnPolicySettings, Policy
+from holdfast.rollout import mean_info, play_episodes
+from holdfast.rollout.play import MAX_EPISODE_STEPS
 from holdfast.runs import resume_words
 from holdfast.runs.folder import CHECKPOINTS, CONFIG
 from holdfast.runs.json_data import as_checkpoint_error
-from holdfast.spec import WorldSpec, keys
+from holdfast.spec import WorldSpec
 
 logger = logging.getLogger(__name__)
-MAX_ENVS = 256
-MAX_EPISODE_STEPS = 100_000
 
 
 @dataclass(frozen=True)
@@ -38,6 +32,7 @@ class EvaluationResult:
     return_std: float
     length_mean: float
     returns: list[float]
+    info: dict[str, float]  # means of the numbers that the environments reported at the end of episodes
     checkpoint: str = ""
 
 
@@ -138,7 +133,6 @@ def _with_code(settings: Settings, py_agent: str | None, run_dir: Path) -> Setti
     return settings.model_copy(update={"policy": named})
 
 
-@torch.no_grad()
 def evaluate(
     policy: Policy,
     env: EnvSection,
@@ -148,46 +142,9 @@ def evaluate(
     num_envs: int | None = None,
     max_steps: int = MAX_EPISODE_STEPS,
 ) -> EvaluationResult:
-    """Play at least `episodes` episodes, the same number in every slot, so that short episodes are not overcounted.
-
-    The policy's memory and random state are left unchanged. An episode longer than `max_steps` raises HoldfastError,
-    because evaluation would never end in a world without a time limit.
-    """
-    finished: list[Episode] = []
-    with policy.set_aside(Sampling(greedy, torch.Generator().manual_seed(seed))):
-        enough = math.ceil(episodes / env.describe().agents_per_env)
-        changes: dict[str, Any] = {"num_envs": num_envs or min(enough, MAX_ENVS)}
-        if "desync" in type(env).model_fields:
-            changes["desync"] = False  # desync shortens the first episode of each slot, which would bias the result
-        with make_world(env.model_copy(update=changes)) as world:
-            per_slot = math.ceil(episodes / world.num_slots)
-            # per slot: number of finished episodes, and the step at which the current episode began
-            counts, began = np.zeros((2, world.num_slots), np.int64)
-            tracker = EpisodeTracker(world.num_slots)
-            spec = world.world_spec
-            inputs, state = first_inputs(spec, *world.reset(seed=seed)), policy.initial_state(world.num_slots)
-            for step in itertools.count():
-                if counts.min() >= per_slot:
-                    break
-                endless = (counts < per_slot) & (step - began >= max_steps)
-                if endless.any():
-                    raise HoldfastError(
-                        f"{env.name}: the episode of slot {endless.argmax()} has not ended after {max_steps:,} steps.\n"
-                        "Give the world a time limit, or allow longer episodes with --max-steps."
-                    )
-                acted = policy.act({key: torch.from_numpy(x)[None] for key, x in inputs.items()}, state)
-                state = acted.state
-                actions = acted.actions[0].numpy()
-                obs, rewards, terminated, truncated, info = world.step(actions)
-                inputs = {keys.OBS: obs, keys.REWARDS: rewards, keys.DONES: terminated, keys.TRUNCATEDS: truncated}
-                inputs[keys.LAST_ACTIONS] = last_actions(spec, actions, info["valid"])
-                if keys.ACTION_MASK in info:
-                    inputs[keys.ACTION_MASK] = info[keys.ACTION_MASK]
-                for episode in tracker.step(rewards, terminated | truncated, info["valid"]):
-                    if counts[episode.slot] < per_slot:
-                        finished.append(episode)
-                    counts[episode.slot] += 1
-                    began[episode.slot] = step + 1
+    """Play at least `episodes` episodes, as `play_episodes` does, and return their statistics."""
+    finished = play_episodes(policy, env, episodes, seed, greedy, num_envs, max_steps)
     returns = [e.episode_return for e in finished]
     mean_length = float(np.mean([e.length for e in finished]))
-    return EvaluationResult(len(returns), float(np.mean(returns)), float(np.std(returns)), mean_length, returns)
+    mean, std = float(np.mean(returns)), float(np.std(returns))
+    return EvaluationResult(len(returns), mean, std, mean_length, returns, mean_info(finished, prefix=""))

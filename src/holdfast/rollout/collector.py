@@ -106,7 +106,7 @@ class Collector:
             ended = terminated | truncated
             if ended.any():
                 self._value_truncated(t + 1, truncated & ~terminated & info["valid"], info, state)
-            episodes += self.episodes.step(rewards, ended, info["valid"], t)
+            episodes += self.episodes.step(rewards, ended, info["valid"], t, self.world.episode_infos)
             world_s += stepped_at - acted_at
             inference_s += (acted_at - began) + (perf_counter() - stepped_at)
         policy.memory.write(self.slots, state)

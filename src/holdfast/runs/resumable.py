@@ -20,7 +20,7 @@ FIXED = re.compile(r"seed|device|env\.|policy\.|trainer\.(horizon|batch_size|sha
 CODE = "policy.py_agent"
 # Settings that do not affect learning. Settings in neither list may change too, and each change is reported.
 FREE = re.compile(
-    r"run|resume|progress|tensorboard|wandb|audit|debug\."
+    r"run|resume|progress|tensorboard|wandb|audit|debug\.|eval\."
     r"|trainer\.(num_workers|worker_|rank|checkpoint_interval|keep\.|on_disk_error|skipped_updates|weight_metrics_interval)"
 )
 

@@ -19,12 +19,14 @@ from holdfast.envs import World
 from holdfast.errors import HoldfastError
 from holdfast.policies import Policy
 from holdfast.ranks import Group, Shards
-from holdfast.rollout import RecentEpisodes, check_experience_spec
+from holdfast.rollout import RecentEpisodes, check_experience_spec, mean_info
 from holdfast.runs import Resumable, RunFolder, read_metrics, resume_words
 from holdfast.runs.folder import runs_folder
 from holdfast.spec import keys
 from holdfast.trainer.diagnostics import describe_update, weight_metrics
+from holdfast.trainer.eval_metrics import eval_metrics
 from holdfast.trainer.first_audit import audit_first
+from holdfast.trainer.goal import Goal
 from holdfast.trainer.learner import Update
 from holdfast.trainer.process import check_memory, prepare_process
 from holdfast.trainer.progress import make_progress_view
@@ -58,6 +60,7 @@ def train(settings: Settings, resumable: Resumable | None, group: Group | None =
     spec = settings.env.describe()
     num_slots = settings.env.num_envs * spec.agents_per_env
     plan = plan_batches(settings.trainer, num_slots)
+    goal = Goal.of(settings.trainer, plan.updates, num_slots)
     check_sinks(settings)
     prepare_process(settings)
     start = start_or_resume(resumable, settings, spec, plan, shards)
@@ -65,16 +68,17 @@ def train(settings: Settings, resumable: Resumable | None, group: Group | None =
         audit_first(settings, start.agent.graph)
     check_experience_spec(start.agent.policy)
     check_memory(settings, start.agent.policy, plan, num_slots // shards.group.size)
-    saved = start.saved.state.update if start.saved else 0
+    state = start.saved.state if start.saved else None
+    saved = state.update if state else 0
     signals, run = StopSignals(), None
     try:
         with signals.listening(), ExitStack() as stack:
             worlds = make_worlds(settings, shards, stack)
             if shards.group.leads:
-                done = saved >= plan.updates
+                done = state is not None and goal.reached(saved, state.episode_return, state.episodes)
                 found = resumable and (runs / resumable.path.name, settings, saved, resumable.metrics_bytes, done)
                 run = stack.enter_context(RunFolder.reopen(*found) if found else RunFolder.create(settings, runs))
-            summary = _train(settings, plan, start, worlds, run, signals)
+            summary = _train(settings, plan, goal, start, worlds, run, signals)
     except Stopped:
         if shards.group.leads:
             logger.warning("Stopped%s", _describe_saved(settings, run) if run else " before training began.")
@@ -89,6 +93,7 @@ def train(settings: Settings, resumable: Resumable | None, group: Group | None =
 def _train(
     settings: Settings,
     plan: BatchPlan,
+    goal: Goal,
     start: Start,
     worlds: list[World],
     run: RunFolder | None,
@@ -98,8 +103,8 @@ def _train(
     trainer, agent, learner, policy = settings.trainer, start.agent, start.learner, start.agent.policy
     ranks, recent = learner.shards, RecentEpisodes()
     shards = make_shards(settings, policy, plan, worlds, ranks)
-    watch = Watch(settings, read_metrics(run.path) if run else ())
-    progress = begin(start, settings, plan.updates, shards, recent)
+    watch = Watch(settings, read_metrics(run.path) if run else (), plan.updates)
+    progress = begin(start, settings, goal, shards, recent)
     began = perf_counter() - progress.wall_s
     with ExitStack() as stack:
         sinks = (
@@ -114,7 +119,9 @@ def _train(
         saver = stack.enter_context(Saver(run, settings, signals, ranks) if run else SharedSaver(ranks))
         if ranks.group.size > 1:
             stack.enter_context(signals.stopping_together())
-        for update in range(progress.update + 1, plan.updates + 1):
+        finished = goal.reached(progress.update, recent.mean_return, recent.count)
+        while not finished:
+            update = progress.update + 1
             stop_if_asked(signals, policy, ranks)
             update_began = perf_counter()
             rollout = collect(shards, policy, ranks)
@@ -135,6 +142,8 @@ def _train(
             }
             if trainer.weight_metrics_interval and update % trainer.weight_metrics_interval == 0:
                 metrics |= weight_metrics(policy)
+            if run is not None and settings.eval.interval and update % settings.eval.interval == 0:
+                metrics |= eval_metrics(settings, policy)  # other ranks wait at their next exchange
             progress = progress.after(metrics, learned.parity.max_log_ratio)
             with signals.held():  # do not stop between a line of metrics and its snapshot
                 saver.log(metrics)
@@ -142,15 +151,16 @@ def _train(
             for sink in sinks:
                 sink.log(metrics, progress.agent_steps)
             if run is not None:
-                for warning in watch.look(learned.parity, metrics, learned.without_gradient):
+                for warning in watch.look(learned.parity, metrics, learned.without_gradient, recent.info_names):
                     logger.warning(warning)
             if update == 1 and settings.debug.shapes:
                 for line in describe_update(policy, shards[0].experience, learned):
                     logger.info(line)
             view.update(metrics)
-            if update == plan.updates or (trainer.checkpoint_interval and update % trainer.checkpoint_interval == 0):
-                saver.write(last=update == plan.updates)
-    summary = _summary(progress, recent)
+            finished = goal.reached(update, recent.mean_return, recent.count)
+            if finished or (trainer.checkpoint_interval and update % trainer.checkpoint_interval == 0):
+                saver.write(last=finished)
+    summary = _summary(progress, recent, goal)
     if run is not None:
         run.write_summary(summary)
     return summary
@@ -176,6 +186,7 @@ def _metrics(recent: RecentEpisodes, rollout: Collected, learned: Update, second
         "episode_return": recent.mean_return,
         "episode_length": recent.mean_length,
         "episodes": recent.count,
+        **mean_info(recent.recent),
         **learned.metrics,
         "parity_max_abs_logratio": learned.parity.max_log_ratio,
         "parity_max_abs_value": learned.parity.max_value,
@@ -188,7 +199,7 @@ def _metrics(recent: RecentEpisodes, rollout: Collected, learned: Update, second
     }
 
 
-def _summary(progress: Progress, recent: RecentEpisodes) -> dict[str, Any]:
+def _summary(progress: Progress, recent: RecentEpisodes, goal: Goal) -> dict[str, Any]:
     return {
         "agent_steps": progress.agent_steps,
         "updates": progress.update,
@@ -197,6 +208,7 @@ def _summary(progress: Progress, recent: RecentEpisodes) -> dict[str, Any]:
         "episode_return_mean": recent.mean_return,
         "episode_length_mean": recent.mean_length,
         "episodes": recent.count,
+        "solved_at": progress.agent_steps if goal.solved(recent.mean_return, recent.count) else None,
         "parity_max_abs_logratio": progress.worst_parity,
         "resumed": progress.resumed,
         "exact": progress.exact,

@@ -24,6 +24,7 @@ from holdfast.runs import Resumable
 from holdfast.runs.folder import CHECKPOINTS
 from holdfast.spec import WorldSpec
 from holdfast.trainer.agent import make_agent
+from holdfast.trainer.goal import Goal
 from holdfast.trainer.learner import Learner
 from holdfast.trainer.process import choose_num_threads
 from holdfast.trainer.saver import SkippedStep, saved_updates
@@ -134,8 +135,8 @@ def _start(agent: MettaAgent, settings: Settings, plan: BatchPlan, shards: Shard
     return Start(agent, learner, skipped)
 
 
-def begin(start: Start, settings: Settings, updates: int, shards: Sequence[Shard], recent: RecentEpisodes) -> Progress:
-    """Start the worlds of a new run, or restore a saved run. Return the progress. updates: number in the whole run."""
+def begin(start: Start, settings: Settings, goal: Goal, shards: Sequence[Shard], recent: RecentEpisodes) -> Progress:
+    """Start the worlds of a new run, or restore a saved run. Return the progress."""
     if start.saved is None:
         for shard in shards:
             shard.collector.start(settings.seed)
@@ -150,8 +151,11 @@ def begin(start: Start, settings: Settings, updates: int, shards: Sequence[Shard
     except CheckpointError as error:
         raise CheckpointError(f"run={name}: cannot be resumed at update {progress.update}: {error}") from error
     steps = f"{progress.agent_steps:,} steps"
-    if progress.update >= updates:
-        logger.info("run=%s: already finished at %s; raise trainer.total_timesteps to continue.", name, steps)
+    if goal.reached(progress.update, recent.mean_return, recent.count):
+        key, by = "trainer.total_timesteps", ""
+        if progress.update < goal.updates:
+            key, by = "trainer.stop_at_return", f" with a mean return of {recent.mean_return:.4g}"
+        logger.info("run=%s: already finished at %s%s; raise %s to continue.", name, steps, by, key)
         return progress
     if start.other_versions:
         logger.warning("run=%s: saved with %s, so results may differ in the last digits.", name, start.other_versions)

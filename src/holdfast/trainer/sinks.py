@@ -95,7 +95,7 @@ def _wandb_id(run: Folder) -> str:
 def _figures(metrics: Mapping[str, Any]) -> dict[str, float]:
     """Return the numeric metrics, keyed by section/name, because both tools group charts by section."""
     return {
-        f"{_SECTION_OF.get(key, 'other')}/{key}": float(value)
+        key if key.startswith(("info/", "eval/")) else f"{_SECTION_OF.get(key, 'other')}/{key}": float(value)
         for key, value in metrics.items()
         if key != "agent_steps" and isinstance(value, SupportsFloat)
     }

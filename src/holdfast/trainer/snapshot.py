@@ -90,6 +90,7 @@ def take_snapshot(
     state = RunState(
         **vars(progress),
         episodes=recent.count,
+        info_names=recent.info_names,
         world_seed=world.seed,
         world_steps=world.steps,
         optimizer=optimizer_facts,
@@ -135,7 +136,7 @@ def restore_snapshot(
     """
     tensors, state = snapshot.tensors, snapshot.state
     with as_checkpoint_error("the checkpoint does not match this run"):
-        recent.restore(tensors["episodes"], state.episodes)
+        recent.restore(tensors["episodes"], state.episodes, state.info_names)
         memory = tensors["memory"]
         agent.policy.set_memory(tuple(memory[f"leaf_{i}"] for i in range(len(memory))))
         reason = _replay_worlds(snapshot, shards, learner.shards)

@@ -49,10 +49,13 @@ class RunState(Progress):
     """Everything in a run's state that is not a tensor. Field names are the keys of facts.json."""
 
     episodes: Count  # finished so far
+    info_names: list[
+        Annotated[str, Field(strict=True)]
+    ]  # of the numbers that environments reported; see RecentEpisodes
     world_seed: Count
     world_steps: Count
     optimizer: dict[str, Any]
-    skipped_in_a_row: Count  # gradient steps; earlier checkpoints do not have this count
+    skipped_in_a_row: Count  # gradient steps
     rng: GlobalRandomState
     world: dict[str, Any]  # the WorldSpec the agent was built for
     policy: dict[str, Any]  # the policy's settings
@@ -65,7 +68,8 @@ class RunState(Progress):
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> RunState:
         """Build a RunState from facts.json; raise CheckpointError if a field is missing or invalid."""
-        facts = {"skipped_in_a_row": 0, **facts}
+        # earlier checkpoints do not have these
+        facts = {"skipped_in_a_row": 0, "info_names": [], **facts}
         if missing := cls.__dataclass_fields__.keys() - facts.keys():  # the defaults are for new runs only
             raise CheckpointError(f"{min(missing)} is missing in facts.json")
         try:

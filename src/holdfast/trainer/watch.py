@@ -3,39 +3,49 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from holdfast.config.settings import Settings
+from holdfast.config.settings import Settings, TrainerSettings
+from holdfast.envs.episode_info import MAX_NAMES
 from holdfast.errors import name_some
 from holdfast.trainer.learner import Parity
+from holdfast.trainer.trends import ExplainedVariance, Metrics, Returns
 
 PARITY_BREACH = 1e-3  # four orders of magnitude above rounding errors, so only a bug reaches it
 ENTROPY_LEFT = 0.01  # fraction of the first entropy below which a policy hardly explores
-EPISODES = 100  # the mean return is taken over this many episodes
 LASTING = 10  # a low return over this many updates in a row is a collapse
-MAX_NAMES = 4  # a warning lists at most this many parameters
-
-Metrics = Mapping[str, float | None]
+LONG_EPISODES = 2  # episodes of this many horizons, or more
+SMALL_VALUE, LARGE_VALUE = 0.3, 20.0  # outside, rewards should be scaled
+MAX_PARAMETERS = 4  # a warning lists at most this many parameters
 
 
 class Watch:
     """Check every update; report each kind of problem once, and again if it becomes ten times worse.
 
     before: metrics that this run logged before it was resumed; problems in them are not reported again.
+    updates: number of updates in the whole run.
     """
 
-    def __init__(self, settings: Settings, before: Iterable[Mapping[str, Any]] = ()):
+    def __init__(self, settings: Settings, before: Iterable[Mapping[str, Any]] = (), updates: int = sys.maxsize):
         self.settings = settings
         self._reported: dict[str, float] = {}
         self._usual: dict[str, float] = {}
         self._first_entropy: float | None = None
-        self._returns = Returns()
+        self._returns = Returns(updates)
+        self._explained = ExplainedVariance(updates)
         for row in before:
             self._look_at({key: value for key, value in row.items() if isinstance(value, int | float)})
 
-    def look(self, parity: Parity, metrics: Metrics, without_gradient: Sequence[str] = ()) -> list[str]:
-        """Return warnings for this update, usually none."""
+    def look(
+        self,
+        parity: Parity,
+        metrics: Metrics,
+        without_gradient: Sequence[str] = (),
+        info_names: Sequence[str] = (),
+    ) -> list[str]:
+        """Return warnings for this update, usually none. info_names: of all numbers that environments reported."""
         texts = []
         if self._worse("parity", parity.max_log_ratio, PARITY_BREACH):
             texts.append(
@@ -44,8 +54,13 @@ class Watch:
             )
         if self._once("no gradient") and without_gradient:  # checked after the first update of a process
             texts.append(
-                f"NO GRADIENT in learning for {name_some(without_gradient, MAX_NAMES)}. Check that forward uses "
+                f"NO GRADIENT in learning for {name_some(without_gradient, MAX_PARAMETERS)}. Check that forward uses "
                 "these parameters and does not detach their output; if they are frozen on purpose, use requires_grad_(False)."
+            )
+        if len(info_names) > MAX_NAMES and self._once("info names"):
+            texts.append(
+                f"TOO MANY NAMES in the world's info: the first {MAX_NAMES} by name become metrics, up to "
+                f"info/{info_names[MAX_NAMES - 1]}. Report fewer numbers at the end of an episode."
             )
         return texts + self._look_at(metrics)
 
@@ -72,8 +87,30 @@ class Watch:
                 f"ENTROPY COLLAPSED from {first:.2g} to {entropy:.2g}, and the return has not risen: the policy has "
                 "stopped exploring. Try a larger trainer.entropy_coef or a smaller trainer.lr."
             )
+        trainer, length = self.settings.trainer, metrics.get("episode_length") or 0.0
+        trained_before = bool(self.settings.policy.weights)
+        self._explained.add(metrics)
+        # once a task is solved, returns hardly vary, and a good critic has nothing left to explain
+        solved = self._explained.was_good and (returns.learned or trained_before)
+        dead = self._explained.is_nothing and not solved and not returns.constant
+        if dead and self._once("explained variance"):
+            texts.append(
+                f"VALUES EXPLAIN NOTHING: after {self._explained.count} updates the critic's explained variance is "
+                f"{self._explained.now:.2g} (1: perfect, 0: no better than a constant), so advantages are mostly noise.\n"
+                f"{advise_critic(trainer, returns.now, length)}"
+            )
+        flat = returns.flat and not trained_before
+        if flat and self._once("flat"):
+            texts.append(describe_flat(returns))
+        remembers = self.settings.policy.core != "none"
+        if flat and remembers and length > LONG_EPISODES * trainer.horizon and self._once("horizon"):
+            texts.append(
+                f"SHORT HORIZON: episodes last {length:.0f} steps, but gradients reach back only {trainer.horizon} "
+                "(trainer.horizon), and the return has not risen.\nIf something must be remembered for longer, raise "
+                f"trainer.horizon, for example to {2 ** math.ceil(math.log2(min(length, 1024)))}."
+            )
         if returns.num_low >= LASTING and self._once(f"collapse from {returns.best}"):
-            kept = "; the best checkpoint is kept (trainer.keep.best)" if self.settings.trainer.keep.best else ""
+            kept = "; the best checkpoint is kept (trainer.keep.best)" if trainer.keep.best else ""
             texts.append(
                 f"RETURN COLLAPSED from {returns.best:.4g} at update {returns.best_update} to {returns.now:.4g}. "
                 f"Try a smaller trainer.lr or trainer.target_kl{kept}."
@@ -99,32 +136,41 @@ class Watch:
         return self._worse(kind, 1.0, 0.5)
 
 
-class Returns:
-    """Track the best and the current mean return; the mean change per update estimates the noise."""
+def describe_flat(returns: Returns) -> str:
+    """Describe a return that has not risen, and what to change."""
+    explore = "a larger trainer.entropy_coef, more environments (env.num_envs)"
+    if returns.constant and returns.now == 0.0:
+        return (
+            f"NO REWARD FOUND in {returns.count} updates: the return of every episode was 0.\n"
+            f"Try {explore}, or a world that rewards the first steps towards its goal."
+        )
+    if returns.constant:
+        return (
+            f"RETURN NEVER MOVED in {returns.count} updates: the return of every episode was {returns.now:.4g}, "
+            f"whatever the agent did.\nTry {explore}, or rewards that depend on each action."
+        )
+    return (
+        f"RETURN HAS NOT RISEN in {returns.count} updates: {returns.first:.4g} at first, {returns.now:.4g} now.\n"
+        f"Try another trainer.lr, {explore}, and check that rewards depend on the actions."
+    )
 
-    def __init__(self) -> None:
-        self.first: float | None = None
-        self.best = self.now = 0.0
-        self.best_update = 0
-        self._noise = 0.0  # mean change per update
-        self.num_low = 0  # updates in a row with a low return
 
-    def add(self, metrics: Metrics) -> None:
-        value = metrics.get("episode_return")
-        if value is None or (metrics.get("episodes") or 0) < EPISODES:
-            return
-        if self.first is None:
-            self.first = self.best = self.now = value
-        self._noise = 0.95 * self._noise + 0.05 * abs(value - self.now)
-        self.now = value
-        if value > self.best:
-            self.best, self.best_update = value, int(metrics.get("update") or 0)
-        self.num_low = self.num_low + 1 if self.learned and value < self.best - (self.best - self.first) / 2 else 0
-
-    @property
-    def learned(self) -> bool:
-        """Whether the best return is above the first one by more than noise."""
-        return self.first is not None and self.best - self.first > 10 * self._noise
+def advise_critic(trainer: TrainerSettings, mean_return: float, length: float) -> str:
+    """Return what to change if the values explain nothing. The size of rewards is the usual cause."""
+    if not trainer.value_coef:
+        return "trainer.value_coef=0 switches off learning of values; set it above 0."
+    clip = " trainer.value_clip=0," if trainer.value_clip else ""
+    other = f"{clip} a larger trainer.value_coef or a larger trainer.lr"
+    normalized = getattr(trainer, "normalize_rewards", None)
+    if normalized is not None:
+        return f"Try{other}." if normalized else f"Try trainer.normalize_rewards=true,{other}."
+    # a value is a sum over about 1 / (1 - gamma) steps, if the episode has as many
+    size = abs(mean_return) * trainer.reward_scale / max(1.0, (1.0 - trainer.gamma) * length)
+    seen = f"values are about {size:.2g} with trainer.reward_scale={trainer.reward_scale:g}"
+    if 0 < size < SMALL_VALUE or size > LARGE_VALUE:
+        better = trainer.reward_scale * 10.0 ** -round(math.log10(size))
+        return f"The {seen}: try trainer.reward_scale={better:g},{other}."
+    return f"Try{other}, or another trainer.reward_scale ({seen})."
 
 
 def explain_parity(parity: Parity, settings: Settings) -> str:
