@@ -42,7 +42,8 @@ class TurnBased(turn_based_aec_to_parallel_wrapper):
         return self._mask(*super().reset(seed, options))
 
     def step(self, actions: dict[Any, Any]) -> Any:
-        obs, rewards, terminated, truncated, infos = super().step(actions)
+        result: Any = super().step(actions)
+        obs, rewards, terminated, truncated, infos = result
         # an agent that has ended may get rewards until it leaves, so its episode ends when it leaves
         left = {agent: agent not in self.agents for agent in terminated}
         terminated = {agent: ended and left[agent] for agent, ended in terminated.items()}
@@ -77,6 +78,6 @@ class TurnBased(turn_based_aec_to_parallel_wrapper):
 
     def _first_choice(self, agent: Any) -> np.ndarray:
         """Return the mask that allows only the first action; for MultiDiscrete, the first choice of each dimension."""
-        space = self.action_space(agent)
+        space: Any = self.action_space(agent)
         sizes = space.nvec.ravel() if isinstance(space, spaces.MultiDiscrete) else [int(space.n)]
         return np.concatenate([np.arange(size) == 0 for size in sizes]).astype(np.int8)

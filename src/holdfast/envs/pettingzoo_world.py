@@ -137,7 +137,7 @@ class PettingZooWorld(World):
         self._close()
 
 
-def make_env(settings: PettingZooEnv) -> Any:
+def make_env(settings: PettingZooEnv | GymEnv) -> Any:
     """Create an environment by `parallel_env(**kwargs)` or `env(**kwargs)` of the module; raise SettingsError if that fails."""
     module_name = settings.name.removeprefix("pettingzoo:")
     try:
