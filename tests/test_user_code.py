@@ -30,7 +30,7 @@ def test_modules_beside_the_file_are_found(tmp_path):
     module = load_file("./mine.py", "test")
     assert (module.first_helper.x, module.y) == (1, 2)
     module.late()
-    assert sys.modules[module.__package__ + ".second_helper"].mine is module
+    assert sys.modules[f"{module.__package__}.second_helper"].mine is module
 
 
 def test_files_of_the_same_name_are_separate(tmp_path):

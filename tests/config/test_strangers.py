@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from holdfast.config import load_run_settings, load_run_world, load_settings
+from holdfast.config.sections import find_world
 from holdfast.errors import SettingsError
 
 ASKED = [
@@ -65,3 +66,33 @@ def test_as_many_threads_as_cores_are_usual(write):
 def test_a_file_that_the_user_names_may_ask_for_it(write):
     path = write({"policy": {"compile": True}})
     assert load_settings([f"settings={path}"]).policy.compile
+
+
+CODE = [
+    "./evil.py:Env",
+    "/tmp/evil.py:Env",
+    "runs/demo/evil.py:Env",
+    "~/evil.py:Env",
+    "file:evil.py:Env",
+    "C:\\\\evil.py:Env",
+]
+
+
+@pytest.mark.parametrize("name", CODE)
+def test_a_world_from_a_file_is_named_again(write, name):
+    """The other settings of the world are kept, and the file may have moved."""
+    path = write({"env": {"name": name, "num_envs": 3, "kwargs": {"delay": 2}}})
+    for load in (lambda *words: load_settings(["run=demo", *words]).env, lambda *words: load_run_world(path, words)):
+        with pytest.raises(SettingsError) as caught:
+            load()
+        assert str(caught.value).endswith(f"\nenv={name}")
+        env = load("env=./mine.py:Env")
+        assert (env.name, env.num_envs, env.model_dump()["kwargs"]) == ("./mine.py:Env", 3, {"delay": 2})
+    with pytest.raises(SettingsError, match="only the command line"):
+        load_settings([f"settings={path}"])
+
+
+def test_a_prefix_comes_before_a_file():
+    assert find_world("gym:./mine.py:Env") == "gym:"
+    assert find_world("./mine.py:Env") == find_world("a:b.py:Env") == ".py:"
+    assert find_world("mine.py:") is find_world("mine.py") is None

@@ -17,7 +17,7 @@ TRAIN, EVALUATE = (shlex.split(line)[1:] for line in COMMANDS.splitlines())
 POLICY = (Path(__file__).parents[2] / "examples" / "custom_policy.py").read_text()
 
 
-def holdfast(words: list[str]) -> int:
+def holdfast(words: list[str]) -> int | str:
     with pytest.raises(SystemExit) as caught:
         main(words)
     return caught.value.code or 0

@@ -147,15 +147,17 @@ def test_vector_environments_have_one_generator():
         make_world(own("mine.py:many"), 2)
 
 
-def test_workers_load_the_file_although_the_environment_changes_the_folder(folder):
-    """The file is in another folder than multiprocessing remembers, and a worker that dies is restarted from it."""
+def test_workers_load_the_file_from_any_working_directory(folder, monkeypatch):
+    """A worker that dies is restarted from the file, too."""
     Path("leaves.py").write_text(
         CUE + "import os\n\n\nclass Leaves(Cue):\n    def step(self, action):\n        os.chdir('/')\n"
         f"        if self.t == 1 and not os.path.exists({str(folder / 'died')!r}):\n"
         f"            open({str(folder / 'died')!r}, 'w')\n            os._exit(1)\n        return super().step(action)\n"
     )
     said: list[str] = []
-    with make_world(own("./leaves.py:Leaves", num_envs=1), 1, on_failure=said.append) as world:
+    env = own("./leaves.py:Leaves", num_envs=1)
+    monkeypatch.chdir("/")
+    with make_world(env, 1, on_failure=said.append) as world:
         world.reset(seed=0)
         for _ in range(5):
             world.step(np.zeros(1, int))
