@@ -64,9 +64,21 @@ def test_shapes(shape: tuple[int, ...], kind: type | None, channels: int, last: 
         assert len(encoder.norm.mean) == channels
 
 
-def test_a_grid_encoder_sees_every_cell_and_tells_small_codes_apart():
+def test_bytes_of_a_grid_are_embedded_per_channel():
     torch.manual_seed(0)
-    encoder = GridEncoder((7, 7, 3), normalize=True)
+    encoder = GridEncoder((5, 5, 2), normalize=False, is_bytes=True)
+    assert encoder.table is not None
+    x = torch.randint(0, 256, (4, 5, 5, 2), dtype=torch.uint8)
+    embedded = encoder.table[x[..., 0].long()] + encoder.table[256 + x[..., 1].long()]
+    expected = encoder.stack(torch.cat([x.float(), embedded], -1).permute(0, 3, 1, 2)).flatten(1)
+    torch.testing.assert_close(encoder(x), expected)
+    assert GridEncoder((5, 5, 5), normalize=True, is_bytes=True).table is None
+
+
+@pytest.mark.parametrize("is_bytes", [False, True])
+def test_a_grid_encoder_sees_every_cell_and_tells_small_codes_apart(is_bytes: bool):
+    torch.manual_seed(0)
+    encoder = GridEncoder((7, 7, 3), normalize=True, is_bytes=is_bytes)
     encoder.absorb(torch.randint(0, 10, (100, 7, 7, 3), dtype=torch.uint8))
     grids = torch.full((50, 7, 7, 3), 1, dtype=torch.uint8)
     for i in range(49):

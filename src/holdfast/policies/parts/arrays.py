@@ -6,6 +6,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from holdfast.policies.parts.layers import RunningNorm
 
@@ -49,23 +50,33 @@ class GridEncoder(nn.Module):
     """One to three 3 x 3 convolutions for grids [H, W, C] or [C, H, W], without padding.
 
     Cells often hold small codes although the space allows 0 to 255. Each channel is therefore normalised by its running
-    mean and std: the same for all cells, so that a code looks the same wherever it is.
+    mean and std: the same for all cells, so that a code looks the same wherever it is. A cell of up to four bytes also
+    gets the sum of their embeddings, because the order of codes means nothing.
     """
 
-    def __init__(self, shape: tuple[int, ...], normalize: bool):
+    offsets: Tensor
+
+    def __init__(self, shape: tuple[int, ...], normalize: bool, is_bytes: bool = False):
         super().__init__()
         height, width, channels = _cells(shape)
         self.channels_last = shape[2] == channels and shape[:2] == (height, width)
         self.norm = RunningNorm(channels) if normalize else None
+        self.table = nn.Parameter(torch.randn(256 * channels, EMBEDDING)) if is_bytes and channels <= 4 else None
+        self.register_buffer("offsets", 256 * torch.arange(channels), persistent=False)
+        inputs = channels + (0 if self.table is None else EMBEDDING)
         count = min(3, (min(height, width) - 1) // 2)
         layers = [(outputs, 3, 1) for outputs in (16, 32, 64)[-count:]]
-        self.stack, self.size = _convolutions((channels, height, width), layers)
+        self.stack, self.size = _convolutions((inputs, height, width), layers)
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, *shape] -> [N, size]."""
         x = self._channels_last(x)
-        x = x if self.norm is None else self.norm(x)
-        return self.stack(x.permute(0, 3, 1, 2)).flatten(1)
+        cells = x if self.norm is None else self.norm(x)
+        if self.table is not None:
+            codes = (x.long() + self.offsets).flatten(0, 2)
+            embedded = F.embedding_bag(codes, self.table, mode="sum")
+            cells = torch.cat([cells, embedded.view(*x.shape[:3], EMBEDDING)], -1)
+        return self.stack(cells.permute(0, 3, 1, 2)).flatten(1)
 
     def absorb(self, x: Tensor) -> None:
         if self.norm is not None:

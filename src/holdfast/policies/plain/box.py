@@ -40,7 +40,7 @@ class BoxPolicy(LSTMWrapper):
         grid_parts = [part for part in parts if not part.sizes and is_grid(part.shape)]
         vector_parts = [part for part in parts if part not in (*code_parts, *image_parts, *grid_parts)]
         images = [ImageEncoder(part.shape, part.scale) for part in image_parts]
-        grids = [GridEncoder(part.shape, normalize_obs) for part in grid_parts]
+        grids = [GridEncoder(part.shape, normalize_obs, spec.obs.dtype == "uint8") for part in grid_parts]
         codes = [CodeEncoder(part.sizes) for part in code_parts]
         vector_size = sum(part.size for part in vector_parts)
         sizes = [vector_size + sum(module.size for module in (*images, *grids, *codes)), *encoder]
