@@ -89,7 +89,7 @@ class RecentEpisodes:
     def tensors(self) -> dict[str, Tensor]:
         """Return everything except `count` and `info_names` as tensors, for a checkpoint."""
         names = self.info_names
-        rows = [[e.info.get(name, math.nan) for name in names] for e in self.recent]  # NaN: not reported
+        rows = [[e.info.get(name, math.inf) for name in names] for e in self.recent]  # infinity: not reported
         return {
             "slot": torch.tensor([e.slot for e in self.recent], dtype=torch.int64),
             "episode_return": torch.tensor([e.episode_return for e in self.recent], dtype=torch.float64),
@@ -100,7 +100,7 @@ class RecentEpisodes:
     def restore(self, tensors: Mapping[str, Tensor], count: int, info_names: Sequence[str] = ()) -> None:
         columns = [tensors[name].tolist() for name in ("slot", "episode_return", "length")]
         rows = tensors["info"].tolist() if info_names else [[]] * len(columns[0])
-        infos = [{name: x for name, x in zip(info_names, row, strict=True) if not math.isnan(x)} for row in rows]
+        infos = [{name: x for name, x in zip(info_names, row, strict=True) if x < math.inf} for row in rows]
         self.recent.clear()
         self.recent.extend(Episode(0, *values) for values in zip(*columns, infos, strict=True))
         self.count = count

@@ -109,7 +109,7 @@ class MettaGridWorld(World):
             b.final_obs[rows] = b.obs[rows]
             b.terminated[rows] = self._terminals[rows]
             b.truncated[rows] = ~self._terminals[rows]  # a limit, or the first episode cut short by env.desync
-            self.episode_infos.append((rows.start, _statistics(self._simulations[i])))
+            self._report(rows.start, _statistics(self._simulations[i]))
             rewards = b.rewards[rows].copy()
             self._begin_next(i)
             b.rewards[rows] = rewards  # a new simulation zeroes its arrays
