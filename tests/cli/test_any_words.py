@@ -147,6 +147,7 @@ def test_any_words(folder, monkeypatch, capfd):
             "wall_s": 1.0,
             "sps": 1.0,
             "episode_return_mean": None,
+            "solved_at": None,
             "parity_max_abs_logratio": 0.0,
         }
         return SimpleNamespace(run=folder, summary=numbers)

@@ -22,6 +22,7 @@ SUMMARY = {
     "wall_s": 2.0,
     "sps": 1234.5678,
     "episode_return_mean": 0.25,
+    "solved_at": None,
     "parity_max_abs_logratio": 1e-7,
 }
 
@@ -189,7 +190,12 @@ def evaluations(monkeypatch):
         elsewhere = [option for option in (env.corridor, py_agent) if option is not None]
         calls.append((run_dir, episodes, greedy, seed, checkpoint, max_steps, *elsewhere))
         return SimpleNamespace(
-            episodes=episodes, return_mean=0.5, return_std=0.1, length_mean=7.0, checkpoint="00000050"
+            episodes=episodes,
+            return_mean=0.5,
+            return_std=0.1,
+            length_mean=7.0,
+            info={"success": 0.75},
+            checkpoint="00000050",
         )
 
     monkeypatch.setitem(sys.modules, "holdfast.evaluate", SimpleNamespace(evaluate_run=evaluate_run))
@@ -201,10 +207,11 @@ def evaluations(monkeypatch):
 def test_evaluate_finds_a_run_by_name_or_path(name, evaluations, capsys):
     run("evaluate", name)
     assert evaluations == [(Path("runs/first"), 20, True, 1_000_000, None, 100_000, 3)]
+    result, info = capsys.readouterr().out.splitlines()
     assert (
-        capsys.readouterr().out
-        == "20 episodes of checkpoint 00000050 (greedy; --sample samples actions): return 0.5 +- 0.1, length 7\n"
+        result == "20 episodes of checkpoint 00000050 (greedy; --sample samples actions): return 0.5 +- 0.1, length 7"
     )
+    assert info == "success: 0.75"
 
 
 @pytest.mark.usefixtures("runs")

@@ -296,13 +296,23 @@ def test_too_many_names_are_said_once():
 
 
 READY = json.loads((Path(__file__).parent / "ready_metrics.json").read_text())
+ARENA = READY.pop("arena: critic without a gradient")
+
+
+def rows_of(columns):
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def test_a_dead_critic_in_the_arena():
+    """Version 0.1's settings: rewards of a hundredth. The return doubles, which the noise of few episodes almost hides."""
+    (text,) = warnings(rows_of(ARENA), updates=111)
+    assert "VALUES EXPLAIN NOTHING: after 66 updates" in text
 
 
 @pytest.mark.parametrize("name", READY)
 def test_ready_made_settings_do_not_warn(name):
     """Metrics of one run of each, to three digits."""
-    columns = READY[name]
-    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    rows = rows_of(READY[name])
     settings = load_settings([f"settings={name}"])
     assert warnings(rows, settings=settings, updates=len(rows)) == []
     dead = [row | {"explained_variance": 0.02} for row in rows]

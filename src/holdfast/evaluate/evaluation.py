@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -32,8 +32,10 @@ class EvaluationResult:
     return_std: float
     length_mean: float
     returns: list[float]
-    info: dict[str, float]  # means of the numbers that the environments reported at the end of episodes
     checkpoint: str = ""
+    info: dict[str, float] = field(
+        default_factory=dict
+    )  # means of what the environments reported at the end of episodes
 
 
 def evaluate_run(
@@ -147,4 +149,4 @@ def evaluate(
     returns = [e.episode_return for e in finished]
     mean_length = float(np.mean([e.length for e in finished]))
     mean, std = float(np.mean(returns)), float(np.std(returns))
-    return EvaluationResult(len(returns), mean, std, mean_length, returns, mean_info(finished, prefix=""))
+    return EvaluationResult(len(returns), mean, std, mean_length, returns, info=mean_info(finished, prefix=""))

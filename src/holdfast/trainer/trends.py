@@ -13,7 +13,8 @@ from holdfast.rollout import WINDOW
 Metrics = Mapping[str, float | None]
 
 SIGNIFICANT = 5.0  # a rise of so many standard errors, and so many usual changes from update to update, is no noise
-RISING = 3.0  # standard errors between many updates at the start and many at the end
+RISING = 1.0  # standard errors between many updates at the start and many at the end; a rise of more may be one
+LASTING = 10  # updates in a row that make a problem of what could be chance
 FLAT = (50, 0.4, 200)  # updates without a rise that are too many: this fraction of the run, but within these limits
 
 
@@ -33,6 +34,7 @@ class Returns:
         self.constant = False  # the mean return has never changed
         self.learned = False  # the best return was above the first one by more than the noise until then
         self.num_low = 0  # updates in a row with a low return
+        self._num_flat = 0  # updates in a row without a rise since the start
         self._episodes = 0.0
         self._changes: list[float] = []  # |change| of the mean return, where it changed
         self._variances: list[float] = []  # of an episode's return, estimated from two changes each
@@ -58,6 +60,7 @@ class Returns:
         if len(self._early) < self._patience // 3:
             self._early.append(Point(value, episodes))
         self._late.append(Point(value, episodes))
+        self._num_flat = self._num_flat + 1 if not self.learned and self._is_level() else 0
 
     def _add_change(self, change: float, num_new: float) -> None:
         """Note a change of the mean return, in which `num_new` episodes took the place of as many older ones."""
@@ -86,14 +89,21 @@ class Returns:
     @property
     def flat(self) -> bool:
         """Whether the return has not risen for too long since the start."""
-        if self.count < self._patience or self.learned:
-            return False
+        return self.count >= self._patience and self._num_flat >= LASTING
+
+    def _is_level(self) -> bool:
+        """Return whether the newest returns are level with the first ones."""
         early, late = self._early, self._late
-        if late[-1].episodes < early[0].episodes + 2 * WINDOW:
-            return False  # the newest mean return still has much in common with the first one
-        rise = fmean(point.value for point in late) - fmean(point.value for point in early)
+        if late[-1].episodes < early[0].episodes + 4 * WINDOW:
+            return False  # too few new episodes to say
+        before, now = self.levels
         shares = (1 / (WINDOW + points[-1].episodes - points[0].episodes) for points in (early, late))
-        return rise <= RISING * self._std * math.sqrt(sum(shares))
+        return now - before <= RISING * self._std * math.sqrt(sum(shares))
+
+    @property
+    def levels(self) -> tuple[float, float]:
+        """The mean return over many updates at the start, and over as many at the end."""
+        return fmean(point.value for point in self._early), fmean(point.value for point in self._late)
 
 
 class Point(NamedTuple):

@@ -11,11 +11,10 @@ from holdfast.config.settings import Settings, TrainerSettings
 from holdfast.envs.episode_info import MAX_NAMES
 from holdfast.errors import name_some
 from holdfast.trainer.learner import Parity
-from holdfast.trainer.trends import ExplainedVariance, Metrics, Returns
+from holdfast.trainer.trends import LASTING, ExplainedVariance, Metrics, Returns
 
 PARITY_BREACH = 1e-3  # four orders of magnitude above rounding errors, so only a bug reaches it
 ENTROPY_LEFT = 0.01  # fraction of the first entropy below which a policy hardly explores
-LASTING = 10  # a low return over this many updates in a row is a collapse
 LONG_EPISODES = 2  # episodes of this many horizons, or more
 SMALL_VALUE, LARGE_VALUE = 0.3, 20.0  # outside, rewards should be scaled
 MAX_PARAMETERS = 4  # a warning lists at most this many parameters
@@ -149,8 +148,9 @@ def describe_flat(returns: Returns) -> str:
             f"RETURN NEVER MOVED in {returns.count} updates: the return of every episode was {returns.now:.4g}, "
             f"whatever the agent did.\nTry {explore}, or rewards that depend on each action."
         )
+    before, now = returns.levels
     return (
-        f"RETURN HAS NOT RISEN in {returns.count} updates: {returns.first:.4g} at first, {returns.now:.4g} now.\n"
+        f"RETURN HAS NOT RISEN in {returns.count} updates: a mean of {before:.4g} at first, {now:.4g} lately.\n"
         f"Try another trainer.lr, {explore}, and check that rewards depend on the actions."
     )
 
