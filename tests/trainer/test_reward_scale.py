@@ -12,6 +12,7 @@ class Rollout:
 
     def __init__(self, rewards, dones):
         self.rewards, self.dones = torch.tensor(rewards), torch.tensor(dones)
+        self.num_rows = len(rewards) - 1
 
     def outcomes(self):
         none = torch.zeros_like(self.dones)
@@ -22,12 +23,23 @@ def test_the_factor_by_hand():
     scale = RewardScale(0.5, Shards())
     assert scale.factor == 1.0
     scale.update([Rollout([[0.0], [0.0], [0.0]], [[True], [False], [False]])])
-    assert scale.factor == 1.0  # nothing to scale by yet
+    assert scale.factor == 1.0  # nothing to scale by yet, and these steps do not count
     scale.update([Rollout([[0.0], [4.0], [2.0]], [[False], [False], [True]])])
-    # sums 0, 0, 4, 2 + 4/2 = 4: their mean square is 32 / 4
-    assert scale.factor == pytest.approx(8**-0.5)
+    assert scale.factor == pytest.approx(1 / 4)  # sums 4 and 2 + 4/2 = 4
     scale.update([Rollout([[9.0], [0.0], [8.0]], [[True], [False], [False]])])
-    assert scale.factor == pytest.approx((96 / 6) ** -0.5)  # the new episode starts from 0
+    assert scale.factor == pytest.approx((96 / 4) ** -0.5)  # 4, 4, and from 0 in the new episode: 0, 8
+
+
+def test_the_scale_is_kept_after_the_first_steps_unless_returns_grow_by_far():
+    scale = RewardScale(0.0, Shards())  # a discount horizon is one step
+    rollout = [[0.0], *[[1.0]] * 5], [[True], *[[False]] * 5]
+    scale.update([Rollout(*rollout)])
+    for _ in range(20):
+        scale.update([Rollout([[5 * x for x in row] for row in rollout[0]], rollout[1])])
+    assert scale.factor == 1.0
+    for _ in range(100):
+        scale.update([Rollout([[1000 * x for x in row] for row in rollout[0]], rollout[1])])
+    assert scale.factor < 1 / 50
 
 
 def test_equal_rewards_have_a_scale():
