@@ -31,6 +31,10 @@ HERE = Path(__file__).parent
 NUMBERS = HERE / "numbers.json"
 ROUNDING = {"parity_max_abs_logratio", "parity_max_abs_value"}  # the noise itself
 COMMON = ["seed=11", "progress=off", "trainer.checkpoint_interval=0", "trainer.threads=1"]
+# the defaults when these numbers were made
+FIRST_DEFAULTS = ["trainer.horizon=16", "trainer.gamma=0.977", "trainer.gae_lambda=0.916", "trainer.clip=0.1"]
+FIRST_DEFAULTS += ["trainer.value_clip=0.1", "trainer.entropy_coef=0.0021", "trainer.normalize_rewards=false"]
+FIRST_DEFAULTS += ["trainer.schedule.lr.kind=constant"]
 RUNS = {
     "cartpole": [
         "env=gym:CartPole-v1",
@@ -39,6 +43,7 @@ RUNS = {
         "policy.hidden=16",
         "trainer.total_timesteps=1024",
         "trainer.update_epochs=2",
+        *FIRST_DEFAULTS,
         *COMMON,
     ],
     "memory": [

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.ppo import discounted_sums, gae, vtrace
+from holdfast.ppo import discounted_returns, gae, vtrace
 
 GAMMA, LAM = 0.5, 0.5
 
@@ -185,14 +185,11 @@ def test_slots_do_not_mix(rollout, data):
     assert torch.equal(alone[:, 0], advantages[:, s])
 
 
-def test_discounted_sums_by_hand():
+def test_discounted_returns_by_hand():
     rewards = torch.tensor([[9.0, 9.0], [1.0, 2.0], [1.0, 2.0], [1.0, 2.0]])  # row 0 belongs to the previous rollout
     dones = torch.tensor([[True, True], [False, False], [True, False], [False, False]])
     truncateds = torch.tensor([[False, False], [False, True], [False, False], [False, False]])
     valid = torch.tensor([[True, True], [True, True], [True, False]])
-    before = torch.tensor([4.0, 0.0], dtype=torch.float64)
-    sums, running = discounted_sums(rewards, dones, truncateds, valid, 0.5, before)
-    # slot 0: 1 + 4/2, 1 + 3/2 and the episode ends, 1; slot 1: 2 and the episode is cut, 2, an invalid step adds nothing
-    assert sums.tolist() == [[3.0, 2.0], [2.5, 2.0], [1.0, 1.0]]
-    assert running.tolist() == [1.0, 1.0]
-    assert before.tolist() == [4.0, 0.0]
+    returns = discounted_returns(rewards, dones, truncateds, valid, 0.5)
+    # slot 0: 1 + 1/2, then the episode ends with 1, then 1; slot 1: cut after 2, then 2 + 0 / 2, then an invalid step
+    assert returns.tolist() == [[1.5, 2.0], [1.0, 2.0], [1.0, 0.0]]

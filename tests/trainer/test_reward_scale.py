@@ -24,10 +24,10 @@ def test_the_factor_by_hand():
     assert scale.factor == 1.0
     scale.update([Rollout([[0.0], [0.0], [0.0]], [[True], [False], [False]])])
     assert scale.factor == 1.0  # nothing to scale by yet, and these steps do not count
-    scale.update([Rollout([[0.0], [4.0], [2.0]], [[False], [False], [True]])])
-    assert scale.factor == pytest.approx(1 / 4)  # sums 4 and 2 + 4/2 = 4
+    scale.update([Rollout([[0.0], [3.0], [2.0]], [[False], [False], [True]])])
+    assert scale.factor == pytest.approx((20 / 2) ** -0.5)  # returns 3 + 2/2 = 4, and 2
     scale.update([Rollout([[9.0], [0.0], [8.0]], [[True], [False], [False]])])
-    assert scale.factor == pytest.approx((96 / 4) ** -0.5)  # 4, 4, and from 0 in the new episode: 0, 8
+    assert scale.factor == pytest.approx((100 / 4) ** -0.5)  # and 8/2 = 4, and 8
 
 
 def test_the_scale_is_kept_after_the_first_steps_unless_returns_grow_by_far():

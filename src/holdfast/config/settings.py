@@ -21,7 +21,7 @@ class Schedule(Section):
 
 
 class Schedules(Section):
-    lr: Schedule = setting(Schedule(), "schedule for trainer.lr")
+    lr: Schedule = setting(Schedule(kind="linear"), "schedule for trainer.lr")
     entropy_coef: Schedule = setting(Schedule(), "schedule for trainer.entropy_coef")
     clip: Schedule = setting(Schedule(), "schedule for trainer.clip")
 
@@ -62,32 +62,32 @@ class TrainerSettings(Section):
     rank_timeout: float = setting(
         7.0, "seconds without a sign of life before a rank counts as lost", ge=2.0, le=86400.0
     )
-    horizon: Count = setting(16, "steps per segment: how far gradients reach back in time (BPTT length)", le=65536)
+    horizon: Count = setting(128, "steps per segment: how far gradients reach back in time (BPTT length)", le=65536)
     batch_size: Count | None = setting(None, "agent steps per update (None: slots x horizon)", le=2**31)
     minibatch_size: Count | None = setting(None, "agent steps per gradient step (None: batch_size / 4)", le=2**31)
-    update_epochs: Count = setting(1, "number of epochs per batch", le=100)
+    update_epochs: Count = setting(6, "number of epochs per batch", le=100)
 
     lr: float = setting(1e-3, "learning rate for Adam", gt=0.0, le=10.0)
     adam_eps: float = setting(1e-8, "epsilon for Adam", gt=0.0, le=1.0)
-    gamma: Unit = setting(0.977, "discount factor")
-    gae_lambda: Unit = setting(0.916, "lambda for GAE and V-trace")
+    gamma: Unit = setting(0.99, "discount factor")
+    gae_lambda: Unit = setting(0.95, "lambda for GAE and V-trace")
     advantage: Literal["gae", "vtrace"] = setting("gae", "advantage estimator")
     vtrace_rho: Positive = setting(1.0, "V-trace rho-bar: upper limit of the importance weight on each step's TD error")
     vtrace_c: Positive = setting(
         1.0, "V-trace c-bar: upper limit of the importance weights that propagate later TD errors"
     )
-    clip: Positive = setting(0.1, "PPO clip range for the probability ratio")
-    value_clip: NonNegative = setting(0.1, "PPO clip range for the value change; 0: no clipping")
+    clip: Positive = setting(0.2, "PPO clip range for the probability ratio")
+    value_clip: NonNegative = setting(0.0, "PPO clip range for the value change; 0: no clipping")
     value_coef: NonNegative = setting(0.44, "weight of the value loss")
-    entropy_coef: NonNegative = setting(0.0021, "weight of the entropy bonus")
+    entropy_coef: NonNegative = setting(0.01, "weight of the entropy bonus")
     max_grad_norm: NonNegative = setting(0.5, "maximum gradient norm; 0: no clipping")
     normalize_advantage: bool = setting(True, "normalize advantages to mean 0 and variance 1 per minibatch")
     target_kl: NonNegative = setting(
         0.0, "skip the remaining epochs of a batch once the mean KL exceeds this value; 0: never"
     )
     normalize_rewards: bool = setting(
-        False,
-        "divide rewards by a running estimate of the size of discounted returns; reported returns are not divided",
+        True,
+        "divide rewards by the size of discounted returns at the start of the run; reported returns are not divided",
     )
     stop_at_return: Return | None = setting(
         None,

@@ -1,6 +1,6 @@
 """PPO on tensors, independent of worlds and policies: experience buffer, advantages, losses and minibatches."""
 
-from holdfast.ppo.advantages import discounted_sums, gae, vtrace
+from holdfast.ppo.advantages import discounted_returns, gae, vtrace
 from holdfast.ppo.experience import Experience, experience_bytes
 from holdfast.ppo.losses import Losses, explained_variance, normalize_advantages, ppo_losses
 from holdfast.ppo.sampling import prioritized_segments, segment_minibatches, segment_priorities
@@ -15,7 +15,7 @@ __all__ = [
     "Replay",
     "Segments",
     "clip_weights_",
-    "discounted_sums",
+    "discounted_returns",
     "explained_variance",
     "gae",
     "l2_to_init_loss",

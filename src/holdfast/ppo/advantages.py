@@ -1,4 +1,4 @@
-"""Advantages and returns of whole rollouts: GAE, V-trace, and discounted sums of past rewards.
+"""Advantages and returns of whole rollouts: GAE, V-trace, and plain discounted returns.
 
 Row t of `rewards`, `dones` and `truncateds` [R + 1, S] describes the transition from t - 1 to t, so the outcome of
 action t is in row t + 1; row 0 belongs to the previous rollout. The last row of `values` [R + 1, S] is the bootstrap
@@ -56,20 +56,10 @@ def vtrace(
 
 
 @torch.no_grad()
-def discounted_sums(
-    rewards: Tensor, dones: Tensor, truncateds: Tensor, valid: Tensor, gamma: float, before: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return the discounted sums of the rewards of an episode so far, [R, S], and those to continue from, [S].
-
-    sums[t] = reward of action t + gamma * sums[t - 1], from 0 at the start of an episode; `before` [S] continues the
-    last rollout. A step that is not valid adds nothing.
-    """
-    sums = rewards[1:].to(before.dtype).where(valid, 0.0)
-    goes_on = (~(dones[1:] | truncateds[1:])).to(before.dtype)
-    for row, stays in zip(sums.unbind(0), goes_on.unbind(0), strict=True):
-        row.add_(before, alpha=gamma)
-        before = row * stays
-    return sums, before
+def discounted_returns(rewards: Tensor, dones: Tensor, truncateds: Tensor, valid: Tensor, gamma: float) -> Tensor:
+    """Return the discounted sums of rewards from each step to the end of its episode or of the rollout, [R, S]."""
+    goes_on = (~(dones[1:] | truncateds[1:])).double()
+    return _accumulate(rewards[1:].double().where(valid, 0.0), goes_on * gamma)
 
 
 def _errors(

@@ -28,7 +28,7 @@ GROUPS = {"policy", "optimizer", "memory", "rng", "arrived", "episodes"}
 OPTIONAL_GROUPS = {"world", "first", "rewards"}
 WORLD = ("episodes", "lengths", "actions")
 # Tensors of one shard, by group, and the axis along which those of all shards are joined. Others are the same on all ranks.
-SHARD_AXIS = {"memory": 1, "arrived": 0, "world": 0, "running": 0, "generators": 0, "rewards": 0}
+SHARD_AXIS = {"memory": 1, "arrived": 0, "world": 0, "running": 0, "generators": 0}
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,8 @@ def take_snapshot(
         *noise, rng["common"] = noise
     triples = zip(shards, learner.generators, noise, strict=True)
     parts = [_part_of(shard, agent, minibatches, own_noise) for shard, minibatches, own_noise in triples]
-    if scale := learner.reward_scale:
-        tensors["rewards"] = scale.totals()
-        for shard, part in zip(shards, parts, strict=True):
-            part["rewards"] = scale.running(shard.number)
+    if learner.reward_scale:
+        tensors["rewards"] = learner.reward_scale.tensors()
     copies = _copy(tensors)
     if learner.first_values:
         copies["first"] = dict(learner.first_values)  # they never change
@@ -153,8 +151,7 @@ def restore_snapshot(
                 learner.shards.noise[i] = rng["torch"][shard.number].clone()
                 learner.shards.noise[-1] = rng["common"][0].clone()
         if learner.reward_scale and "rewards" in tensors:
-            slots = {shard.number: shard.slots for shard in shards}
-            learner.reward_scale.restore(tensors["rewards"], slots, running=reason is None)
+            learner.reward_scale.restore(tensors["rewards"])
         learner.skipped_in_a_row = state.skipped_in_a_row
         _set_random_states(rng, state.rng)
     return reason

@@ -16,7 +16,6 @@ from holdfast.trainer.trends import LASTING, ExplainedVariance, Metrics, Returns
 PARITY_BREACH = 1e-3  # four orders of magnitude above rounding errors, so only a bug reaches it
 ENTROPY_LEFT = 0.01  # fraction of the first entropy below which a policy hardly explores
 LONG_EPISODES = 2  # episodes of this many horizons, or more
-SMALL_VALUE, LARGE_VALUE = 0.3, 20.0  # outside, rewards should be scaled
 MAX_PARAMETERS = 4  # a warning lists at most this many parameters
 
 
@@ -96,7 +95,7 @@ class Watch:
             texts.append(
                 f"VALUES EXPLAIN NOTHING: after {self._explained.count} updates the critic's explained variance is "
                 f"{self._explained.now:.2g} (1: perfect, 0: no better than a constant), so advantages are mostly noise.\n"
-                f"{advise_critic(trainer, returns.now, length)}"
+                f"{advise_critic(trainer)}"
             )
         flat = returns.flat and not trained_before
         if flat and self._once("flat"):
@@ -155,22 +154,13 @@ def describe_flat(returns: Returns) -> str:
     )
 
 
-def advise_critic(trainer: TrainerSettings, mean_return: float, length: float) -> str:
+def advise_critic(trainer: TrainerSettings) -> str:
     """Return what to change if the values explain nothing. The size of rewards is the usual cause."""
     if not trainer.value_coef:
         return "trainer.value_coef=0 switches off learning of values; set it above 0."
+    normalize = "" if trainer.normalize_rewards else " trainer.normalize_rewards=true,"
     clip = " trainer.value_clip=0," if trainer.value_clip else ""
-    other = f"{clip} a larger trainer.value_coef or a larger trainer.lr"
-    normalized = getattr(trainer, "normalize_rewards", None)
-    if normalized is not None:
-        return f"Try{other}." if normalized else f"Try trainer.normalize_rewards=true,{other}."
-    # a value is a sum over about 1 / (1 - gamma) steps, if the episode has as many
-    size = abs(mean_return) * trainer.reward_scale / max(1.0, (1.0 - trainer.gamma) * length)
-    seen = f"values are about {size:.2g} with trainer.reward_scale={trainer.reward_scale:g}"
-    if 0 < size < SMALL_VALUE or size > LARGE_VALUE:
-        better = trainer.reward_scale * 10.0 ** -round(math.log10(size))
-        return f"The {seen}: try trainer.reward_scale={better:g},{other}."
-    return f"Try{other}, or another trainer.reward_scale ({seen})."
+    return f"Try{normalize}{clip} a larger trainer.value_coef or a larger trainer.lr."
 
 
 def explain_parity(parity: Parity, settings: Settings) -> str:

@@ -11,7 +11,7 @@ from holdfast.config.sections import Count, Entries, EnvSection, setting, world_
 @WORLDS.register("gym:")
 class GymEnv(EnvSection):
     name: str = world_name("gym:NAME", "Gymnasium environment", "gym:CartPole-v1")
-    num_envs: Count = setting(16, "number of environments, one slot each", le=65536)
+    num_envs: Count = setting(8, "number of environments, one slot each", le=65536)
     hide: Entries = setting(
         [], "observation entries to hide: indices of a vector, or names of entries (NAME, or NAME.INDEX in a vector)"
     )

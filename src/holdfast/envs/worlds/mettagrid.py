@@ -25,7 +25,7 @@ class MettaGridConfigEnv(MettaGridEnv):
     name: str = world_name(
         "mettagrid:FILE.py:NAME", "a MettaGridConfig, or a function that returns one", "mettagrid:./mine.py:config"
     )
-    num_envs: Count = setting(16, "number of environments; slots = num_envs x agents", le=65536)
+    num_envs: Count = setting(8, "number of environments; slots = num_envs x agents", le=65536)
     kwargs: dict[str, Any] = setting({}, "keyword arguments for the function")
     desync: bool | None = setting(
         None,

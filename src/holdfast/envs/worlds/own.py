@@ -24,7 +24,7 @@ class OwnEnv(GymEnv):
         "FILE.py:NAME, such as ./mine.py:MyEnv",
         pattern=rf"^{PRINTABLE}*[^/]\.py:[A-Za-z_]\w*$",
     )
-    num_envs: Count = setting(16, "number of environments; slots = num_envs x agents", le=65536)
+    num_envs: Count = setting(8, "number of environments; slots = num_envs x agents", le=65536)
     kwargs: dict[str, Any] = setting({}, "keyword arguments for the class or function")
 
     _file: str = PrivateAttr()  # absolute, because the environment may change the working directory
