@@ -84,7 +84,7 @@ def test_a_quarter_or_the_nearest_divisor(num_slots, per_minibatch):
 )
 def test_sizes_that_do_not_fit_name_those_that_do(num_slots, sizes, parts):
     with pytest.raises(SettingsError) as caught:
-        plan_batches(TrainerSettings(**sizes), num_slots)
+        plan_batches(TrainerSettings(horizon=16, **sizes), num_slots)
     message = str(caught.value)
     assert len(message.split("\n")) <= 3
     for part in parts:
@@ -92,8 +92,8 @@ def test_sizes_that_do_not_fit_name_those_that_do(num_slots, sizes, parts):
 
 
 def test_what_needs_two_segments_works_with_two():
-    plan_batches(TrainerSettings(burn_in=4, batch_size=2048), 64)
-    plan_batches(TrainerSettings(start_states="refreshed", update_epochs=2, batch_size=2048), 64)
+    plan_batches(TrainerSettings(horizon=16, burn_in=4, batch_size=2048), 64)
+    plan_batches(TrainerSettings(horizon=16, start_states="refreshed", update_epochs=2, batch_size=2048), 64)
 
 
 @given(st.integers(1, 300), st.integers(1, 64), st.integers(1, 5), st.integers(1, 10**7))

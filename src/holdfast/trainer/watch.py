@@ -109,9 +109,10 @@ class Watch:
             )
         if returns.num_low >= LASTING and self._once(f"collapse from {returns.best}"):
             kept = "; the best checkpoint is kept (trainer.keep.best)" if trainer.keep.best else ""
+            kl = " or a trainer.target_kl such as 0.02" if trainer.update_epochs > 1 and not trainer.target_kl else ""
             texts.append(
                 f"RETURN COLLAPSED from {returns.best:.4g} at update {returns.best_update} to {returns.now:.4g}. "
-                f"Try a smaller trainer.lr or trainer.target_kl{kept}."
+                f"Try a smaller trainer.lr{kl}{kept}."
             )
         return texts
 
