@@ -139,6 +139,15 @@ def test_the_default_is_accepted_or_would_do_nothing(key):
         assert reduce(getattr, key.name.split("."), load_settings(words_for(key, text))) == key.default
 
 
+def test_the_described_default_is_the_default():
+    """Also of a key in a section whose other keys are set, such as trainer.schedule.lr.kind with trainer.schedule.lr.end."""
+    settings = Settings()
+    shared = [key for key in KEYS if not key.owner]
+    assert {key.name: key.default for key in shared} == {
+        key.name: reduce(getattr, key.name.split("."), settings) for key in shared
+    }
+
+
 def test_keys_are_complete():
     """As many keys as the schema has leaves, each described in a line."""
     settings = Settings()
