@@ -12,6 +12,7 @@ from holdfast.cli.app import main
 
 PAGE = (Path(__file__).parents[2] / "docs" / "mettagrid.md").read_text()
 SMALL = ["env.num_envs=1", "trainer.horizon=8", "trainer.batch_size=64", "trainer.minibatch_size=32"]
+SMALL += ["trainer.update_epochs=1"]
 SHORT = {"train": [*SMALL, "trainer.total_timesteps=64", "progress=off"], "evaluate": ["--episodes", "1"]}
 
 

@@ -87,7 +87,7 @@ def test_outputs_and_gradients_of_scoring_agree(name, core):
 
 def learn(policy, **trainer):
     """Return the weights and metrics after two updates on a scripted world."""
-    settings = TrainerSettings(horizon=4, batch_size=32, minibatch_size=16, **trainer)
+    settings = TrainerSettings(horizon=4, batch_size=32, minibatch_size=16, update_epochs=1, **trainer)
     plan = plan_batches(settings, 4)
     spec = {**policy.get_agent_experience_spec(), keys.ACTIONS: ((), "int64")}
     experience = Experience(spec, 4, plan.horizon, plan.segments_per_slot, policy.state_shapes)

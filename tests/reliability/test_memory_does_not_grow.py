@@ -48,7 +48,7 @@ train(load_settings(json.loads(sys.argv[2])))
 print(json.dumps([rss, held]))
 """
 TINY = ["env.num_envs=4", "trainer.horizon=8", "policy.hidden=16", "policy.encoder=[16]", "trainer.num_workers=2"]
-TINY += ["trainer.checkpoint_interval=25", "progress=off", "run=r"]
+TINY += ["trainer.update_epochs=1", "trainer.checkpoint_interval=25", "progress=off", "run=r"]
 BATCH = 32
 WARM_UP = 50
 # Per update. Allocators still settle in so few of them: 3 was measured for the trainer, 0 for its workers. `make soak` allows

@@ -16,7 +16,7 @@ from support.runs import digest, figures
 pytestmark = pytest.mark.slow
 
 WORDS = ["env=gym:CartPole-v1", "env.num_envs=4", "policy.hidden=16", "trainer.total_timesteps=512"]
-WORDS += ["trainer.update_epochs=2", "progress=off"]
+WORDS += ["trainer.horizon=16", "trainer.update_epochs=2", "progress=off"]  # eight updates
 
 
 @pytest.fixture(scope="module")

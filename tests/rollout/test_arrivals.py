@@ -17,7 +17,7 @@ from support.worlds import ScriptedWorld
 
 
 def set_up(policy, num_slots=4, end_rate=0.3, world=ScriptedWorld, **options):
-    trainer = TrainerSettings(**{"horizon": 5, "batch_size": 60, "minibatch_size": 20, **options})
+    trainer = TrainerSettings(**{"horizon": 5, "batch_size": 60, "minibatch_size": 20, "update_epochs": 1, **options})
     plan = plan_batches(trainer, num_slots)
     actions = policy.spec.actions
     experience = Experience(

@@ -30,6 +30,7 @@ from support.runs import digest
 
 FILE = Path(__file__).parents[1] / "toys" / "toy_metta.py"
 SMALL = ["env.num_envs=2", "trainer.horizon=8", "trainer.batch_size=48", "trainer.minibatch_size=24", "audit=off"]
+SMALL += ["trainer.update_epochs=1", "trainer.schedule.lr.kind=constant"]
 
 
 def own(name: str, **changes) -> MettaGridConfigEnv:
