@@ -3,11 +3,12 @@
 import pytest
 import torch
 
+from holdfast.ppo import Experience
 from holdfast.ranks import Shards
 from holdfast.trainer.reward_scale import RewardScale
 
 
-class Rollout:
+class Rollout(Experience):
     """What RewardScale reads of an experience buffer: rewards [R + 1, S] and where episodes end."""
 
     def __init__(self, rewards, dones):

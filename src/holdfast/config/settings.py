@@ -20,8 +20,12 @@ class Schedule(Section):
     end: NonNegative = setting(0.0, "value at the end of the run (linear, cosine)")
 
 
+class LrSchedule(Schedule):
+    kind: Literal["constant", "linear", "cosine"] = setting("linear", "how the value changes over the run")
+
+
 class Schedules(Section):
-    lr: Schedule = setting(Schedule(kind="linear"), "schedule for trainer.lr")
+    lr: LrSchedule = setting(LrSchedule(), "schedule for trainer.lr")
     entropy_coef: Schedule = setting(Schedule(), "schedule for trainer.entropy_coef")
     clip: Schedule = setting(Schedule(), "schedule for trainer.clip")
 
