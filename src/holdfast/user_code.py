@@ -26,7 +26,11 @@ def load_name(file: str, name: str, asked: str, usable: Callable[[Any], bool], n
     asked: the command-line argument; noun: what `usable` objects are, such as "Environments". Both are for messages.
     """
     module = load_file(file, asked)
-    if not hasattr(module, name):
+    try:
+        found = hasattr(module, name)
+    except Exception as error:  # a __getattr__ of the module
+        raise SettingsError(f"{asked}: reading {name} raised {type(error).__name__}: {first_line(error)}") from error
+    if not found:
         own = [key for key, value in vars(module).items() if is_defined_in(module, value) and usable(value)]
         nearest_first = [*get_close_matches(name, own), *own]
         raise SettingsError(

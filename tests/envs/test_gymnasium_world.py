@@ -179,7 +179,7 @@ def test_dict_observations():
         ("raise", ["raised ValueError: the physics exploded in step()", "in step, toy_gym.py line"]),
         ("sys.exit", ["raised SystemExit: 5 in step()"]),
         ("reset", ["raised KeyError: 'level 2' in reset()"]),
-        ("old step", ["raised ValueError: not enough values to unpack (expected 5, got 4) in step()"]),
+        ("old step", ["returned 4 values instead of obs, reward, terminated, truncated, info from step()"]),
     ],
 )
 def test_a_faulty_step_is_told_with_its_origin(fault: str, words: list[str]):

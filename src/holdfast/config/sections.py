@@ -72,6 +72,11 @@ class EnvSection(Section):
         return False
 
     @property
+    def is_one_object(self) -> bool:
+        """Whether there is only one environment, made by the user, so that no other can be made for tests or evaluation."""
+        return False
+
+    @property
     def one_by_one(self) -> str:
         """What to use instead of a world with a single generator, for messages."""
         return f"env=gym:{self.name.partition(':')[2]}"

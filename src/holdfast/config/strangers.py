@@ -29,6 +29,8 @@ def refuse_unnamed(settings: Settings, typed: Sequence[Given], file: Path, only:
 def _asked(settings: Settings, file: Path) -> Iterator[tuple[str, str, str]]:
     """Yield the key, its value and what it does, for all that a file may not ask for."""
     kwargs = getattr(settings.env, "kwargs", {})
+    if settings.env.name.startswith("gym:GymV"):  # Gymnasium's compatibility with gym: kwargs name what is imported
+        yield "env.name", settings.env.name, "imports the module of another environment"
     if "render_mode" in kwargs:
         yield "env.kwargs.render_mode", str(kwargs["render_mode"]), "opens windows and slows episodes down to real time"
     if (size := len(str(kwargs))) > MAX_KWARGS:

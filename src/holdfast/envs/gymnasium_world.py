@@ -61,8 +61,14 @@ class GymWorld(World):
         actions = self._writer.rows(b.actions[row : envs.stop])
         try:
             for row, action in zip(envs, actions, strict=True):
-                obs, reward, terminated, truncated, info = self._envs[row].step(action)
+                returned = self._envs[row].step(action)
                 try:
+                    obs, reward, terminated, truncated, info = returned
+                except (TypeError, ValueError) as error:
+                    raise BadValue(f"{_count(returned)} instead of obs, reward, terminated, truncated, info") from error
+                try:
+                    if isinstance(reward, str) or isinstance(terminated, str) or isinstance(truncated, str):
+                        raise TypeError("text")
                     b.rewards[row], b.terminated[row], b.truncated[row] = reward, terminated, truncated
                 except (TypeError, ValueError) as error:
                     got = f"reward {reward!r}, terminated {terminated!r}, truncated {truncated!r}"
@@ -85,9 +91,13 @@ class GymWorld(World):
     def _start(self, index: int, seed: int) -> None:
         env = self._envs[index]
         try:
-            obs, info = env.reset(seed=seed)
+            returned = env.reset(seed=seed)
+            try:
+                obs, info = returned
+            except (TypeError, ValueError) as error:
+                raise BadValue(f"{_count(returned)} instead of obs, info") from error
             for before, now in zip(self._spaces[index], (env.observation_space, env.action_space), strict=True):
-                if now is not before and _differ(before, now):
+                if now is not before and spaces_differ(before, now):
                     raise BadValue(f"an episode with the space {now}, after episodes with {before},")
             self._reader.read(obs, self._obs[index])
             if self._masks is not None:
@@ -113,7 +123,12 @@ def make_env(settings: GymEnv) -> gymnasium.Env:
         raise cannot_make(settings.name, env_id, error) from error
 
 
-def _differ(before: gymnasium.Space, now: gymnasium.Space) -> bool:
+def _count(returned: Any) -> str:
+    """Describe what `step` or `reset` returned instead of a tuple of the right size."""
+    return f"{len(returned)} values" if isinstance(returned, tuple) else f"a {type(returned).__name__}"
+
+
+def spaces_differ(before: gymnasium.Space, now: gymnasium.Space) -> bool:
     """Return whether a policy for one space does not fit the other. Other limits of a Box make no difference."""
     if isinstance(before, gymnasium.spaces.Box) and isinstance(now, gymnasium.spaces.Box):
         return (before.shape, before.dtype) != (now.shape, now.dtype)

@@ -6,6 +6,7 @@ import inspect
 import os
 import pickle
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -71,10 +72,14 @@ def build_own_world(settings: OwnEnv, env_ids: range, buffers: Buffers | None) -
     """Create the environments and the world for their kind; raise SettingsError if that fails."""
     source = settings.source
     first = _make(settings, source, len(env_ids))
-    rest = iter([first])
+    rest, made = iter([first]), [first]
 
     def make(settings: Any) -> Any:
-        return next(rest, None) or _check_same(settings, first, _make(settings, source, len(env_ids)))
+        if (env := next(rest, None)) is None:
+            env = _make(settings, source, len(env_ids))
+            _check_alike(settings, made, env)
+            made.append(env)
+        return env
 
     try:
         if isinstance(first, VectorEnv):
@@ -132,7 +137,10 @@ def _make(settings: OwnEnv, source: Any, num_envs: int) -> Any:
         env = _call(source, arguments, asked)
     if not is_ready(env):
         raise SettingsError(f"{asked}{_defined_at(source)}: returned {_describe(env)}.\nExpected {EXPECTED}.")
-    problem = _vector_problem(settings, source, env, num_envs) or _space_problem(env)
+    try:
+        problem = _vector_problem(settings, source, env, num_envs) or _space_problem(env)
+    except Exception as error:
+        problem = f"reading its spaces raised {describe_error(error)}."
     if problem:
         if env is not source:
             close_each(settings.name, 0, [env])
@@ -143,7 +151,9 @@ def _make(settings: OwnEnv, source: Any, num_envs: int) -> Any:
 def _call(source: Any, arguments: dict[str, Any], asked: str) -> Any:
     try:
         return source(**arguments)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         given = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
         hint = f"\nIt was called with ({given}); check env.kwargs." if arguments or isinstance(error, TypeError) else ""
         place = place_of(error) or _defined_at(source)
@@ -179,20 +189,37 @@ def _space_problem(env: Any) -> str:
     return ""
 
 
-def _check_same(settings: OwnEnv, first: Any, env: Any) -> Any:
-    """Return the environment if its spaces are those of the first one: one policy acts in all of them."""
+def _check_alike(settings: OwnEnv, made: list[Any], env: Any) -> None:
+    """Raise SettingsError unless this is a new environment with the spaces of those before: one policy acts in all of them."""
+    first = made[0]
     kind = next(kind for kind in KINDS if isinstance(first, kind))
-    different = f"has made a {kind.__name__} first, then {_describe(env)}" if not isinstance(env, kind) else ""
-    if kind is gymnasium.Env and not different:
-        for name in ("observation_space", "action_space"):
-            if getattr(env, name) != getattr(first, name):
-                different = (
-                    f"has made environments of different {name}s: {getattr(first, name)} and {getattr(env, name)}"
-                )
+    different = ""
+    if any(env is other for other in made):
+        different = "returned the same object twice"
+    elif not isinstance(env, kind):
+        different = f"has made a {kind.__name__} first, then {_describe(env)}"
+    else:
+        for name, of_first, now in _traits(first, env):
+            if of_first != now:
+                different = f"has made environments with different {name}: {of_first} and {now}"
+                break
     if different:
         close_each(settings.name, 0, [env])
-        raise SettingsError(f"env={settings.name}: {different}. All environments of a world must be alike.")
-    return env
+        raise SettingsError(
+            f"env={settings.name}: {different}. A world needs several environments that are alike, but not the same."
+        )
+
+
+def _traits(first: Any, env: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield what must be equal in two environments of a world: its name, and its values."""
+    if isinstance(first, gymnasium.Env):
+        for name in ("observation_space", "action_space"):
+            yield f"{name}s", getattr(first, name), getattr(env, name)
+    else:
+        yield "agents", list(first.possible_agents), list(env.possible_agents)
+        for agent in first.possible_agents[:1]:
+            yield "observation spaces", first.observation_space(agent), env.observation_space(agent)
+            yield "action spaces", first.action_space(agent), env.action_space(agent)
 
 
 def _may_make_env(value: Any) -> bool:

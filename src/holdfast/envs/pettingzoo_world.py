@@ -13,6 +13,7 @@ from typing import Any
 from holdfast.envs.aec import to_parallel
 from holdfast.envs.closing import close_each
 from holdfast.envs.failures import BadMask, BadValue, describe_error
+from holdfast.envs.gymnasium_world import spaces_differ
 from holdfast.envs.spaces import read_interface
 from holdfast.envs.world import Buffers, World
 from holdfast.envs.worlds.gym import GymEnv
@@ -62,6 +63,7 @@ class PettingZooWorld(World):
         except BaseException:
             self.close()
             raise
+        self._spaces = env.observation_space(first), env.action_space(first)
         self._present = [False] * self.num_slots  # [slots] true: the agent of this slot acts in the next step
 
     def _step(self, envs: range) -> None:
@@ -113,7 +115,11 @@ class PettingZooWorld(World):
 
     def _start(self, index: int, seed: int) -> None:
         try:
-            obs, infos = self._envs[index].reset(seed=seed)
+            env, first = self._envs[index], self._agents[0]
+            obs, infos = env.reset(seed=seed)
+            for before, now in zip(self._spaces, (env.observation_space(first), env.action_space(first)), strict=True):
+                if now is not before and spaces_differ(before, now):
+                    raise BadValue(f"an episode with the space {now}, after episodes with {before},")
             if not any(agent in obs for agent in self._agents):
                 raise BadValue("no observation for any agent")
             for slot, agent in enumerate(self._agents, self.slots_of(index).start):

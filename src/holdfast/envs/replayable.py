@@ -25,6 +25,10 @@ def why_not_replayable(settings: EnvSection, in_a_worker: bool, worker_timeout: 
         return f"{settings.name}: all environments share one random generator, so an episode cannot be replayed."
     if settings.known_deterministic:
         return None
+    if settings.is_one_object:
+        return (
+            f"{settings.name}: is a ready object, so there is no second environment to test whether it can be replayed."
+        )
 
     def one() -> World:
         return make_world(settings, int(in_a_worker), range(1), worker_timeout=worker_timeout, worker_failures=0)

@@ -10,13 +10,22 @@ import torch
 
 from holdfast.config.settings import Settings
 from holdfast.custom_code import process_restored
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, SettingsError
 from holdfast.policies import Policy
 from holdfast.rollout import mean_info, play_episodes
 
 logger = logging.getLogger(__name__)
 
 FIRST_SEED = 2**31  # seeds of runs are below, so no run trains on these episodes
+
+
+def check_eval(settings: Settings) -> None:
+    """Raise SettingsError if there is no second world to evaluate in."""
+    if settings.eval.interval and settings.env.is_one_object:
+        raise SettingsError(
+            f"eval.interval={settings.eval.interval}: env={settings.env.name} is a ready object, in which training already "
+            "takes place.\nName its class or a function that makes it, or remove eval.interval."
+        )
 
 
 @process_restored()

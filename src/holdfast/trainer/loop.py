@@ -24,7 +24,7 @@ from holdfast.runs import Resumable, RunFolder, read_metrics, resume_words
 from holdfast.runs.folder import runs_folder
 from holdfast.spec import keys
 from holdfast.trainer.diagnostics import describe_update, weight_metrics
-from holdfast.trainer.eval_metrics import eval_metrics
+from holdfast.trainer.eval_metrics import check_eval, eval_metrics
 from holdfast.trainer.first_audit import audit_first
 from holdfast.trainer.goal import Goal
 from holdfast.trainer.learner import Update
@@ -62,6 +62,7 @@ def train(settings: Settings, resumable: Resumable | None, group: Group | None =
     plan = plan_batches(settings.trainer, num_slots)
     goal = Goal.of(settings.trainer, plan.updates, num_slots)
     check_sinks(settings)
+    check_eval(settings)
     prepare_process(settings)
     start = start_or_resume(resumable, settings, spec, plan, shards)
     if shards.group.leads:

@@ -14,6 +14,7 @@ from holdfast.envs.spaces.leaves import Leaf, leaves_of, short
 from holdfast.errors import NonFiniteError, SettingsError
 from holdfast.spec import ActionSpec, BoxActions, DiscreteActions, MixedActions, MultiDiscreteActions
 
+LARGEST = float(np.finfo(np.float32).max)
 MOST_INTEGERS = 256  # a bounded integer with at most this many values is a choice
 
 
@@ -94,7 +95,11 @@ class ActionWriter:
 
 
 def _spec(space: spaces.Space, sizes: tuple[int, ...], boxes: list[spaces.Box]) -> ActionSpec:
-    low, high = (tuple(x for box in boxes for x in getattr(box, side).ravel().tolist()) for side in ("low", "high"))
+    # infinite limits become the largest number: a checkpoint stores the spec as JSON, which has no infinity
+    low, high = (
+        tuple(x for box in boxes for x in np.clip(getattr(box, side), -LARGEST, LARGEST).ravel().tolist())
+        for side in ("low", "high")
+    )
     if isinstance(space, spaces.Discrete):
         return DiscreteActions(tuple(str(choice) for choice in range(sizes[0])))
     if not low:

@@ -58,7 +58,8 @@ class MaskReader:
 
     def _mask(self, obs: Any, info: Mapping[str, Any]) -> Any:
         """Return the mask as it was given; None if it is missing."""
-        return (obs if self.in_obs else info).get(keys.ACTION_MASK)
+        source = obs if self.in_obs else info
+        return source.get(keys.ACTION_MASK) if isinstance(source, Mapping) else None
 
     def _copy(self, mask: Any, out: np.ndarray) -> None:
         if isinstance(mask, Mapping | tuple):
@@ -90,6 +91,21 @@ def _flatten(space: spaces.Space, mask: Any, path: str = "") -> list[np.ndarray]
     if mask is None:
         raise BadMask(f"an action mask without the entry {path}")
     try:
-        return [np.asarray(x).ravel() for x in (mask if isinstance(mask, tuple) else (mask,))]
+        found = [np.asarray(x).ravel() for x in (mask if isinstance(mask, tuple) else (mask,))]
     except ValueError as error:
         raise BadMask(f"an action mask{path} that is not an array ({error})") from error
+    if (size := sum(map(len, found))) != (expected := _num_choices(space)):
+        raise BadMask(f"an action mask{path} with {size} values, expected {expected},")
+    return found
+
+
+def _num_choices(space: Any) -> int:
+    """Return the number of mask entries for a leaf of an action space."""
+    match space:
+        case spaces.Discrete():
+            return int(space.n)
+        case spaces.MultiDiscrete():
+            return int(space.nvec.sum())
+        case spaces.MultiBinary():
+            return 2 * int(np.prod(space.shape))
+    return int((space.high.astype(np.int64) - space.low.astype(np.int64) + 1).sum())  # a Box of integers

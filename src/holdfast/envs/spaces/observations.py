@@ -138,7 +138,11 @@ class _Categories:
 
     def read(self, value: Any, out: np.ndarray) -> None:
         """Write the indices into `out` [*lead, number of entries]."""
-        if self._is_symbol and isinstance(value, int | np.integer) and 0 <= (index := value - self._first) < self._size:
+        if (
+            self._is_symbol
+            and isinstance(value, int | np.integer)
+            and 0 <= (index := int(value) - self._first) < self._size
+        ):
             out[...] = index
             return
         indices = _checked(value, self._shape, "int64", self._label).reshape(self._flat) - self._start
@@ -249,6 +253,6 @@ def _checked(obs: Any, shape: tuple[int, ...], dtype: str, what: str = "an obser
         raise BadValue(f"{what} that is not an array ({error})") from error
     if array.shape != shape:
         raise BadValue(f"{what} of shape {array.shape}, expected {shape},")
-    if not np.can_cast(array.dtype, dtype, "same_kind" if dtype == "float32" else "safe"):
+    if not np.can_cast(array.dtype, dtype, "safe" if dtype == "uint8" else "same_kind"):
         raise BadValue(f"{what} of dtype {array.dtype}, which cannot be cast to {dtype},")
     return array

@@ -51,6 +51,12 @@ class OwnEnv(GymEnv):
         return makes_vectors(self.source)
 
     @property
+    def is_one_object(self) -> bool:
+        from holdfast.envs.own_world import is_ready
+
+        return is_ready(self.source)
+
+    @property
     def one_by_one(self) -> str:
         return "a class or function that makes one environment instead of a VectorEnv"
 
