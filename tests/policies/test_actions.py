@@ -88,3 +88,11 @@ def test_greedy_takes_the_mode_and_draws_nothing():
     assert torch.equal(distribution_for(DiscreteActions(("a", "b", "c", "d"))).draw(PARAMS, how)[0], PARAMS.argmax(-1))
     assert torch.equal(distribution_for(BoxActions((0.0, 0.0), (1.0, 1.0))).draw(PARAMS, how)[0], PARAMS[:, :2])
     assert torch.equal(generator.get_state(), before)
+
+
+def test_more_actions_get_a_larger_entropy_bonus():
+    two, seven = (usual_entropy_coef(DiscreteActions(tuple(map(str, range(n))))) for n in (2, 7))
+    assert two == pytest.approx(0.015 * math.log(2))
+    assert seven == pytest.approx(0.015 * math.log(7))
+    assert usual_entropy_coef(MultiDiscreteActions((2, 7, 1))) == pytest.approx((two + seven) / 2)
+    assert usual_entropy_coef(BoxActions((-1.0,), (1.0,))) == 0.01

@@ -83,7 +83,9 @@ class TrainerSettings(Section):
     clip: Positive = setting(0.2, "PPO clip range for the probability ratio")
     value_clip: NonNegative = setting(0.0, "PPO clip range for the value change; 0: no clipping")
     value_coef: NonNegative = setting(0.44, "weight of the value loss")
-    entropy_coef: NonNegative = setting(0.01, "weight of the entropy bonus")
+    entropy_coef: NonNegative | None = setting(
+        None, "weight of the entropy bonus (None: 0.015 x log(number of actions); 0.01 for real numbers)"
+    )
     max_grad_norm: NonNegative = setting(0.5, "maximum gradient norm; 0: no clipping")
     normalize_advantage: bool = setting(True, "normalize advantages to mean 0 and variance 1 per minibatch")
     target_kl: NonNegative = setting(

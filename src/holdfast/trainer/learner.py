@@ -15,6 +15,7 @@ from holdfast.config.batches import BatchPlan
 from holdfast.config.settings import TrainerSettings
 from holdfast.errors import HoldfastError
 from holdfast.policies import Policy, shared_name
+from holdfast.policies.actions import usual_entropy_coef
 from holdfast.ppo import (
     Experience,
     Losses,
@@ -109,6 +110,8 @@ class Learner:
         self.optimizer = Adam(self.params.values(), settings.lr, settings.adam_eps)
         keeps_first = settings.l2_init > 0 or settings.weight_clip > 0
         self.l2_scales = {name: l2 for name, (_, l2) in policy.weight_scales().items()}
+        chosen = settings.entropy_coef
+        self.entropy_coef = usual_entropy_coef(policy.spec.actions) if chosen is None else chosen
         self.reward_scale = RewardScale(settings.gamma, self.shards) if settings.normalize_rewards else None
         self._begin_from({n: p.detach().clone() for n, p in self.params.items()} if keeps_first else {})
         self._parts = [policy.part_of(name) for name in self.params]
@@ -142,7 +145,7 @@ class Learner:
         s = self.settings
         lr = scheduled(s.lr, s.schedule.lr, progress)
         clip = scheduled(s.clip, s.schedule.clip, progress)
-        entropy_coef = scheduled(s.entropy_coef, s.schedule.entropy_coef, progress)
+        entropy_coef = scheduled(self.entropy_coef, s.schedule.entropy_coef, progress)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
 
