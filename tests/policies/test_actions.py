@@ -1,10 +1,12 @@
 """Action distributions against torch.distributions, and against frequencies."""
 
+import math
+
 import pytest
 import torch
 from torch import distributions as d
 
-from holdfast.policies.actions import Sampling, distribution_for, only_legal
+from holdfast.policies.actions import Sampling, distribution_for, only_legal, usual_entropy_coef
 from holdfast.spec import BoxActions, DiscreteActions, MixedActions, MultiDiscreteActions
 
 PARAMS = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
