@@ -95,9 +95,9 @@ def change_unit(unit: float) -> None:
 
     step = MettaGridWorld._step
 
-    def scaled(world: MettaGridWorld, envs: range) -> None:
-        step(world, envs)
-        world.buffers.rewards[world.slots_of(envs.start).start : world.slots_of(envs.stop - 1).stop] *= unit
+    def scaled(self: MettaGridWorld, envs: range) -> None:
+        step(self, envs)
+        self.buffers.rewards[self.slots_of(envs.start).start : self.slots_of(envs.stop - 1).stop] *= unit
 
     MettaGridWorld._step = scaled
 

@@ -10,7 +10,7 @@ import toy_zoo
 from gymnasium import spaces
 
 from holdfast.config import load_settings
-from holdfast.envs import make_world, python_env
+from holdfast.envs import World, make_world, python_env
 from holdfast.envs.failures import BadMask
 from holdfast.envs.spaces import ActionWriter, MaskReader
 from holdfast.errors import HoldfastError, SettingsError
@@ -37,6 +37,13 @@ class Counter(gymnasium.Env):
 
 def describe(**options: Any) -> WorldSpec:
     return python_env(Counter, kwargs=options, num_envs=2).describe()
+
+
+def build(source: Any) -> World:
+    """Describe the world, as a run does first, and build it."""
+    env = python_env(source, num_envs=2)
+    env.describe()
+    return make_world(env)
 
 
 class RaisingSpace(Counter):
@@ -68,9 +75,8 @@ ONE = Counter()
     ],
 )
 def test_a_mistake_is_one_clear_line_before_a_run_begins(source, facts):
-    env = python_env(source, num_envs=2)
     with pytest.raises(SettingsError) as error:
-        env.describe() and make_world(env)
+        build(source)
     assert all(fact in str(error.value) for fact in facts), str(error.value)
 
 
