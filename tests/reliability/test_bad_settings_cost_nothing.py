@@ -34,7 +34,7 @@ WRONG = {
 CONFLICTS = {
     **{key: None for rule in NEEDS for key in rule.keys},  # no effect without another: made from the schema
     "trainer.batch_size": ["trainer.batch_size=100", "trainer.horizon=16"],
-    "trainer.minibatch_size": ["trainer.batch_size=64", "trainer.minibatch_size=48"],
+    "trainer.minibatch_size": ["trainer.horizon=16", "trainer.batch_size=64", "trainer.minibatch_size=48"],
     "trainer.num_workers": ["env.num_envs=2", "trainer.num_workers=3"],
     "trainer.burn_in": ["trainer.burn_in=4", "trainer.start_states=zeros"],
     "trainer.advantage": ["trainer.advantage=vtrace", "trainer.update_epochs=1"],
@@ -150,6 +150,8 @@ def test_conflicting(entry, name):
         default = keys_by_name()[name][0].default
         needs = {"policy.core": "none"} if "policy.core" in rule.wanted else {}
         needs |= {"trainer.value_coef": "0"} if "value_coef" in rule.wanted else {}
+        needs |= {"trainer.update_epochs": "1"} if "update_epochs" in rule.wanted else {}
+        needs |= {"trainer.schedule.lr.kind": "constant"} if "schedule.lr." in rule.wanted else {}
         words = [*(f"{key}={value}" for key, value in needs.items()), f"{name}={default}"]
     assert name.rpartition(".")[2] in entry.refuses(["env=gym:CartPole-v1", *words])
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 import os
-import pickle
 import sys
 from collections.abc import Iterator
 from functools import partial
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
@@ -110,10 +110,10 @@ def try_out(world: World, source: Any) -> None:
 def check_picklable(source: Any, name: str) -> None:
     """Raise SettingsError if a worker process cannot get this source: it imports classes and functions by their name."""
     try:
-        pickle.dumps(source)
+        ForkingPickler.dumps(source)
         module = getattr(source, "__module__", "")
         if module == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
-            raise pickle.PicklingError("it was defined in an interactive session")
+            raise ValueError("it was defined in an interactive session")
     except Exception as error:
         raise SettingsError(
             f"env={name}: cannot be sent to worker processes: {one_line(error)}.\nDefine the class or function at the top "
