@@ -42,7 +42,6 @@ RUNS = {
         "env.num_envs=8",
         "env.hide=[1,3]",
         "policy.hidden=16",
-        "policy.core=lstm",
         "trainer.total_timesteps=1024",
         "trainer.update_epochs=2",
         *FIRST_DEFAULTS,

@@ -54,9 +54,6 @@ class OneOf:
         return value
 
 
-CoreName = Annotated[str, OneOf(lambda: ("own", *CELLS))]
-
-
 class EnvSection(Section):
     """Settings for a world; `build` creates the world. Subclasses register with `@WORLDS.register(NAME)`."""
 
@@ -129,7 +126,7 @@ class PolicySection(Section):
     key: ClassVar[str] = "py_agent"  # the key that selects the agent
     own_file: ClassVar[str] = ""  # the form of a custom agent, such as FILE.py:CLASS
 
-    core: CoreName = setting(
+    core: Annotated[str, OneOf(lambda: ("own", *CELLS))] = setting(
         "own", "recurrent cell; `own`: the agent's default (an LSTM), `none`: no memory, as a baseline"
     )
     hidden: int | None = setting(None, "hidden size (None: the agent's default)", ge=1, le=8192)

@@ -188,8 +188,8 @@ class Mixed(ActionDistribution):
 def usual_entropy_coef(actions: ActionSpec) -> float:
     """Return a weight of the entropy bonus that suits these actions: with more of them, exploring takes longer.
 
-    Measured: with 2 actions, CartPole was solved most reliably at 0.01 and not at 0.03; with 7, MiniGrid-MemoryS7 was solved
-    at 0.03 and not at 0.01.
+    Measured with a minGRU: CartPole (2 actions) was solved most reliably at 0.01 and not at 0.03, MiniGrid-MemoryS7 (7) at
+    0.03 and not at 0.01.
     """
     sizes = [size for size in actions.sizes if size > 1]
     return 0.015 * sum(map(math.log, sizes)) / len(sizes) if sizes else 0.01

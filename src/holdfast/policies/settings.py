@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from holdfast.config.registry import POLICIES
-from holdfast.config.sections import PRINTABLE, CoreName, OneOf, PolicySection, plain_agents
+from holdfast.config.sections import PRINTABLE, OneOf, PolicySection, plain_agents
 
 GRAPHS = Path(__file__).parent / "agents"
 GRID_AGENTS = tuple(sorted(path.stem for path in GRAPHS.glob("*.yaml")))  # in both families
@@ -40,9 +40,6 @@ Widths = list[Annotated[int, Field(ge=1, le=8192)]]
 class BoxPolicySettings(PolicySection):
     py_agent: Literal["box"] = Field(
         default="box", description="agent for observations that are vectors, images or symbols"
-    )
-    core: CoreName = Field(
-        default="mingru", description="recurrent cell; `own`: an LSTM, `none`: no memory, as a baseline"
     )
     encoder: Widths = Field(default=[64, 64], description="layer widths of the MLP encoder")
     heads: Widths = Field(default=[64], description="hidden layer widths of the actor and critic MLPs")
