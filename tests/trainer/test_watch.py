@@ -222,6 +222,8 @@ def test_a_critic_with_nothing_left_to_explain_is_fine():
     assert warnings(course(RISING, explained_variance=good_then_flat)) == []
     spikes = [0.4 if n % 2 else -5.0 + 5.3 * (n % 3 > 0) for n in range(300)]
     assert warnings(course(RISING, explained_variance=spikes)) == []
+    solved_early = [0.1 if n < 20 else -1.1 for n in range(300)]  # CartPole with the default settings
+    assert warnings(course(RISING, explained_variance=solved_early)) == []
     (text,) = warnings(course(WOBBLING, explained_variance=good_then_flat))[:1]
     assert "VALUES EXPLAIN NOTHING" in text, "it has not learned anything either"
 

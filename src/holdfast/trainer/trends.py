@@ -87,6 +87,11 @@ class Returns:
         return rise > SIGNIFICANT * max(change, error)
 
     @property
+    def doubled(self) -> bool:
+        """Whether the return has risen by more than the size of the first one."""
+        return self.learned and self.first is not None and self.best - self.first > abs(self.first)
+
+    @property
     def flat(self) -> bool:
         """Whether the return has not risen for too long since the start."""
         return self.count >= self._patience and self._num_flat >= LASTING

@@ -14,6 +14,7 @@ from holdfast.trainer.learner import Parity
 from holdfast.trainer.trends import LASTING, ExplainedVariance, Metrics, Returns
 
 PARITY_BREACH = 1e-3  # four orders of magnitude above rounding errors, so only a bug reaches it
+FAR_BELOW = -0.2  # explained variance of values that vary, but not as returns do
 ENTROPY_LEFT = 0.01  # fraction of the first entropy below which a policy hardly explores
 LONG_EPISODES = 2  # episodes of this many horizons, or more
 MAX_PARAMETERS = 4  # a warning lists at most this many parameters
@@ -88,9 +89,11 @@ class Watch:
         trainer, length = self.settings.trainer, metrics.get("episode_length") or 0.0
         trained_before = bool(self.settings.policy.weights)
         self._explained.add(metrics)
-        # once a task is solved, returns hardly vary, and a good critic has nothing left to explain
-        solved = self._explained.was_good and (returns.learned or trained_before)
-        dead = self._explained.is_nothing and not solved and not returns.constant
+        # Once a task is solved, returns hardly vary, and a good critic has nothing left to explain. Values that err by more
+        # than returns vary are those of a critic that has learned something; one without a gradient is near 0.
+        dead = self._explained.is_nothing and not returns.constant
+        if dead and (self._explained.was_good or (returns.doubled and self._explained.now < FAR_BELOW)):
+            dead = not (returns.learned or trained_before)
         if dead and self._once("explained variance"):
             texts.append(
                 f"VALUES EXPLAIN NOTHING: after {self._explained.count} updates the critic's explained variance is "
