@@ -16,6 +16,7 @@ LAYERS = [
     {"recurrence", "runs"},
     {"envs", "policies", "ppo"},
     {"rollout", "checkpoint", "audit"},
+    {"deploy"},
     {"trainer", "evaluate"},
     {"cli", "pytest_plugin"},
 ]

@@ -16,29 +16,17 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 import typer
 
 import holdfast
+from holdfast.cli.base import PyAgent, RunsDir, Words, app, check_output
 from holdfast.cli.failures import FAILED, Output, error_for, reporting_failures
 from holdfast.cli.supervise import exit_despite_threads, supervised
 from holdfast.custom_code import exits_reported
-from holdfast.errors import HoldfastError, SettingsError, printable, reason_of
+from holdfast.errors import HoldfastError, SettingsError, printable
 from holdfast.streams import SafeStream, open_closed_streams, safe_output
 
 UsageError: Any = typer.BadParameter.__base__  # typer does not export it
 
 if TYPE_CHECKING:
     from holdfast.config import Key, Settings
-
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    help="Train recurrent PPO agents for tasks that need memory.",
-)
-Words = list[str] | None
-PyAgent = Annotated[
-    str | None, typer.Option(metavar="FILE.py:CLASS", help="Code of the run's custom policy. Name only trusted code.")
-]
-RunsDir = Annotated[Path, typer.Option(help="Folder that contains the run folders.")]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -290,7 +278,7 @@ def audit(
             raise SettingsError("--all and --json: use one of them; JSON already explains every failure.")
         if github and as_json:
             raise SettingsError("--github and --json: use one of them; annotations would not be valid JSON.")
-        _check_output("--html", html)
+        check_output("--html", html)
         output = Output.JSON if as_json else Output.GITHUB if github else Output.TEXT
         from holdfast.cli.audit_command import audit_target
 
@@ -330,15 +318,6 @@ def audit(
             raise typer.Exit(FAILED)
         if only and report.counts()["not run"]:
             raise SettingsError("a check named with --only could not run; the table gives the reason.")
-
-
-def _check_output(option: str, path: Path | None) -> None:
-    """Raise SettingsError unless `path` is a file path in an existing folder; called before the audit starts."""
-    try:
-        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-            raise SettingsError(f"{option} {printable(str(path), 150)}: needs a file path in an existing folder.")
-    except OSError as error:
-        raise SettingsError(f"{option} {printable(str(path), 150)}: {reason_of(error)}.") from error
 
 
 @app.command(context_settings={"ignore_unknown_options": True})

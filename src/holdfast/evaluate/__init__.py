@@ -1,3 +1,3 @@
 """Evaluate trained policies."""
 
-from holdfast.evaluate.evaluation import EvaluationResult, evaluate, evaluate_run, load_agent
+from holdfast.evaluate.evaluation import EvaluationResult, evaluate, evaluate_run

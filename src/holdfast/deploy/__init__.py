@@ -1,0 +1,1 @@
+"""A trained agent outside of its run folder."""
