@@ -45,7 +45,8 @@ class GymWorld(World):
                 action_mask=settings.action_mask,
             )
             self._reader, self._writer, self._masks = interface.reader, interface.writer, interface.masks
-            super().__init__(WorldSpec(settings.name, self._reader.spec, interface.actions, 1), env_ids, buffers)
+            spec = WorldSpec(settings.name, self._reader.spec, interface.actions, 1, interface.saved)
+            super().__init__(spec, env_ids, buffers)
         except BaseException:
             self.close()
             raise

@@ -59,7 +59,8 @@ class PettingZooWorld(World):
                 idle=True,
             )
             self._reader, self._writer, self._masks = interface.reader, interface.writer, interface.masks
-            super().__init__(WorldSpec(name, self._reader.spec, interface.actions, count), env_ids, buffers)
+            spec = WorldSpec(name, self._reader.spec, interface.actions, count, interface.saved)
+            super().__init__(spec, env_ids, buffers)
         except BaseException:
             self.close()
             raise

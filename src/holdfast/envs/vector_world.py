@@ -14,7 +14,7 @@ from holdfast.envs.episode_info import row_of
 from holdfast.envs.failures import BadValue, environment_error, numbered
 from holdfast.envs.gymnasium_world import cannot_make
 from holdfast.envs.packages import register_package
-from holdfast.envs.spaces import ActionWriter, obs_reader
+from holdfast.envs.spaces import ActionWriter, obs_reader, save_spaces
 from holdfast.envs.world import ReplayError, ReplayPoint, World, episode_seed
 from holdfast.envs.worlds.gym import GymVectorEnv
 from holdfast.errors import HoldfastError, SettingsError
@@ -64,7 +64,8 @@ class VectorWorld(World):
         self._reader = obs_reader(envs.single_observation_space, name, hide, lead=(envs.num_envs,))
         self._row_reader = obs_reader(envs.single_observation_space, name, hide)
         self._writer = ActionWriter(envs.single_action_space, name, env_ids.start)
-        super().__init__(WorldSpec(name, self._reader.spec, self._writer.spec, agents_per_env=1), env_ids)
+        saved = save_spaces(envs.single_observation_space, envs.single_action_space, hide, action_mask=False)
+        super().__init__(WorldSpec(name, self._reader.spec, self._writer.spec, 1, saved), env_ids)
         self._restarting = np.zeros(self.num_slots, bool)  # NEXT_STEP: rows that the next step resets
         self._fresh_obs = np.zeros_like(self.buffers.obs)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, get_args
 
 
@@ -166,6 +166,9 @@ class WorldSpec:
     obs: ObsSpec
     actions: ActionSpec
     agents_per_env: int
+    # Spaces of the environment as JSON, for agents outside of Holdfast: see `envs/spaces/saved.py`. They say nothing that
+    # `obs` and `actions` leave open for a policy, so they are not compared.
+    spaces: str = field(default="", compare=False)
 
     @property
     def mask_size(self) -> int:

@@ -11,5 +11,6 @@ from holdfast.envs.spaces.actions import ActionWriter
 from holdfast.envs.spaces.interface import Interface, read_interface
 from holdfast.envs.spaces.masks import MaskReader
 from holdfast.envs.spaces.observations import obs_reader
+from holdfast.envs.spaces.saved import read_spaces, save_spaces
 
-__all__ = ["ActionWriter", "Interface", "MaskReader", "obs_reader", "read_interface"]
+__all__ = ["ActionWriter", "Interface", "MaskReader", "obs_reader", "read_interface", "read_spaces", "save_spaces"]

@@ -10,6 +10,7 @@ from gymnasium import spaces
 from holdfast.envs.spaces.actions import ActionWriter
 from holdfast.envs.spaces.masks import MaskReader, mask_is_in
 from holdfast.envs.spaces.observations import BoxReader, DiscreteReader, PackedReader, obs_reader
+from holdfast.envs.spaces.saved import save_spaces
 from holdfast.errors import SettingsError
 from holdfast.spec import ActionSpec, BoxActions, keys
 
@@ -20,6 +21,7 @@ class Interface:
     writer: ActionWriter
     masks: MaskReader | None  # None: actions are not masked
     actions: ActionSpec
+    saved: str  # for WorldSpec.spaces
 
 
 def read_interface(
@@ -40,12 +42,13 @@ def read_interface(
     writer = ActionWriter(action_space, world, first_slot)
     in_obs = action_mask is not False and mask_is_in(obs_space, writer.sizes)
     reader = obs_reader(obs_space, world, hide, apart=keys.ACTION_MASK if in_obs else None)
+    saved = save_spaces(obs_space, action_space, hide, action_mask)
     if not (action_mask or in_obs):
-        return Interface(reader, writer, None, writer.spec)
+        return Interface(reader, writer, None, writer.spec, saved)
     if isinstance(writer.spec, BoxActions):
         raise SettingsError(
             f"env.action_mask=true: {world} has continuous actions (real numbers), which cannot be masked.\n"
             "Remove env.action_mask."
         )
     masks = MaskReader(action_space, writer.sizes, in_obs, idle)
-    return Interface(reader, writer, masks, replace(writer.spec, masked=True))
+    return Interface(reader, writer, masks, replace(writer.spec, masked=True), saved)

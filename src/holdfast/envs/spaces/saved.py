@@ -1,0 +1,129 @@
+"""Spaces as JSON, so that a trained agent reads observations and gives actions in its environment's form without it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from holdfast.errors import CheckpointError
+from holdfast.spec import BoxActions, BoxObs, DiscreteActions, DiscreteObs, MixedActions, WorldSpec
+
+MANY = 1000  # a Box of observations with more values keeps only its smallest and largest bound
+MOST_VALUES = 10**8  # of a Box in a file, which could come from anybody
+DTYPES = {np.dtype(name).str for name in ("bool", "f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")}
+
+
+def save_spaces(
+    obs_space: spaces.Space, action_space: spaces.Space, hide: Sequence[int | str], action_mask: bool | None
+) -> str:
+    """Return JSON text for `WorldSpec.spaces`; `read_spaces` reads it."""
+    saved = {
+        "observation": _to_json(obs_space, MANY),
+        "action": _to_json(action_space, math.inf),
+        "hide": list(hide),
+        "action_mask": action_mask,
+    }
+    return json.dumps(saved)
+
+
+def read_spaces(spec: WorldSpec) -> tuple[spaces.Space, spaces.Space, list[int | str], bool | None]:
+    """Return the spaces of observations and actions, the hidden entries, and whether actions are masked.
+
+    Worlds without spaces of their own (MettaGrid, and agents of older versions) have those of their spec.
+    """
+    if not spec.spaces:
+        return obs_space_of(spec), action_space_of(spec), [], spec.mask_size > 0
+    try:
+        saved = json.loads(spec.spaces)
+        return _from_json(saved["observation"]), _from_json(saved["action"]), saved["hide"], saved["action_mask"]
+    except (ArithmeticError, AssertionError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
+        raise CheckpointError(f"the spaces of {spec.name} in the checkpoint are damaged: {error}") from error
+
+
+def obs_space_of(spec: WorldSpec) -> spaces.Space:
+    """Return a space with the shape and dtype of the spec's observations."""
+    obs = spec.obs
+    if isinstance(obs, DiscreteObs):
+        return spaces.Discrete(obs.n)
+    if obs.dtype == "uint8":
+        return spaces.Box(0, 255, obs.shape, np.uint8)
+    assert isinstance(obs, BoxObs)
+    return spaces.Box(-math.inf, math.inf, obs.shape, np.float32)
+
+
+def action_space_of(spec: WorldSpec) -> spaces.Space:
+    """Return a space with the sizes of the spec's actions."""
+    actions = spec.actions
+    reals = None
+    if isinstance(actions, BoxActions | MixedActions):
+        reals = spaces.Box(np.array(actions.low, np.float32), np.array(actions.high, np.float32))
+    choices = spaces.MultiDiscrete([*actions.sizes]) if actions.sizes else None
+    if isinstance(actions, DiscreteActions):
+        return spaces.Discrete(len(actions.names))
+    if choices is not None and reals is not None:
+        return spaces.Tuple((choices, reals))
+    found = reals if choices is None else choices
+    assert found is not None
+    return found
+
+
+def _to_json(space: spaces.Space, many: float) -> dict[str, Any]:
+    match space:
+        case spaces.Dict():
+            return {"kind": "Dict", "entries": [[key, _to_json(child, many)] for key, child in space.spaces.items()]}
+        case spaces.Tuple():
+            return {"kind": "Tuple", "entries": [_to_json(child, many) for child in space.spaces]}
+        case spaces.Box():
+            low, high = (_bounds(space, side, many) for side in ("low", "high"))
+            dtype = np.dtype(space.dtype).str
+            return {"kind": "Box", "shape": [*space.shape], "dtype": dtype, "low": low, "high": high}
+        case spaces.Discrete():
+            return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
+        case spaces.MultiDiscrete():
+            return {"kind": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
+        case spaces.MultiBinary():
+            return {"kind": "MultiBinary", "n": space.n if isinstance(space.n, int) else [*space.shape]}
+    return {"kind": "ignored"}  # text, or a hidden entry
+
+
+def _bounds(space: spaces.Box, side: str, many: float) -> Any:
+    """Return one bound for all values if they have the same, or if they are many; JSON has no infinity, so it is text."""
+    values = getattr(space, side)
+    if values.size and (values.size > many or (values == values.flat[0]).all()):
+        values = values.min() if side == "low" else values.max()
+    return np.asarray(values).astype(str).tolist()
+
+
+def _from_json(data: Any) -> spaces.Space:
+    match data["kind"]:
+        case "Dict":
+            return spaces.Dict(OrderedDict((key, _from_json(child)) for key, child in data["entries"]))
+        case "Tuple":
+            return spaces.Tuple([_from_json(child) for child in data["entries"]])
+        case "Box":
+            shape = tuple(data["shape"])
+            if data["dtype"] not in DTYPES or math.prod(shape) > MOST_VALUES:
+                raise ValueError(f"a Box of dtype {str(data['dtype'])[:20]} and shape {str(shape)[:80]}")
+            dtype = np.dtype(data["dtype"])
+            low, high = (_numbers(data[side], dtype) for side in ("low", "high"))
+            return spaces.Box(np.broadcast_to(low, shape), np.broadcast_to(high, shape), shape, dtype.type)
+        case "Discrete":
+            return spaces.Discrete(data["n"], start=data["start"])
+        case "MultiDiscrete":
+            return spaces.MultiDiscrete(np.array(data["nvec"], np.int64), start=np.array(data["start"], np.int64))
+        case "MultiBinary":
+            return spaces.MultiBinary(data["n"])
+        case "ignored":
+            return spaces.Text(1)
+    raise ValueError(f"unknown kind {str(data['kind'])[:20]!r}")
+
+
+def _numbers(texts: Any, dtype: np.dtype) -> np.ndarray:
+    array = np.array(texts)
+    return array == "True" if dtype == np.bool_ else array.astype(dtype)
