@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import inspect
 import os
 import sys
 from collections.abc import Callable
@@ -53,6 +54,18 @@ def load_file(file: str, asked: str) -> ModuleType:
         version, module = _version(path), _execute(path, asked)
         _loaded[path] = version, module
     return module
+
+
+def code_name(code: Any) -> str:
+    """Return FILE.py:NAME for a class or function, which names it on the command line. Without a file: MODULE.py:NAME."""
+    name = code.__name__ if code.__name__.isidentifier() else "environment"  # "<lambda>"
+    try:
+        file = inspect.getsourcefile(code) or ""
+    except (TypeError, OSError):  # defined in an interactive session
+        file = ""
+    if not file.endswith(".py") or not file.isprintable():
+        return f"{code.__module__.rpartition('.')[2]}.py:{name}"
+    return f"{os.path.relpath(file) if Path(file).is_relative_to(Path.cwd()) else file}:{name}"
 
 
 def is_defined_in(module: ModuleType, value: Any) -> bool:

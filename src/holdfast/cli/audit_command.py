@@ -133,7 +133,7 @@ def _subject_of_run(target: str, words: Sequence[str], runs_dir: Path, py_agent:
     env = load_run_world(folder / CONFIG, words)
     from holdfast.audit.adapters import ContractPolicy
     from holdfast.audit.sample_observations import observation_sampler
-    from holdfast.deploy.load import load_agent
+    from holdfast.deploy.loading import load_agent
     from holdfast.policies import MettaAgent
 
     agent, settings, checkpoint = load_agent(folder, py_agent=py_agent)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -24,7 +23,7 @@ from holdfast.envs.vector_world import VectorWorld
 from holdfast.envs.world import Buffers, World
 from holdfast.envs.worlds.own import OwnEnv
 from holdfast.errors import HoldfastError, SettingsError, one_line, place_of, short_path, split_code_name
-from holdfast.user_code import load_name
+from holdfast.user_code import code_name, load_name
 
 KINDS = (VectorEnv, gymnasium.Env, ParallelEnv, AECEnv)
 EXPECTED = "a gymnasium.Env, a gymnasium.vector.VectorEnv, a pettingzoo.ParallelEnv or a pettingzoo.AECEnv"
@@ -37,10 +36,11 @@ def python_env(source: Any, **settings: Any) -> OwnEnv:
     one environment of a ready object; closing it is up to you. For worker processes, the source must be picklable.
     """
     if not callable(source) and not is_ready(source):
-        raise SettingsError(f"python_env: {_describe(source)} is not a class or function that makes {EXPECTED}.")
-    env = OwnEnv(**{"name": _code_name(source), **({"num_envs": 1} if is_ready(source) else {}), **settings})
-    env._source = source
-    return env
+        raise SettingsError(f"env: {_describe(source)} is not a class or function that makes {EXPECTED}.")
+    env = OwnEnv(
+        **{"name": code_name(_definition(source)), **({"num_envs": 1} if is_ready(source) else {}), **settings}
+    )
+    return env.with_source(source)
 
 
 def load_source(name: str, file: str) -> Any:
@@ -247,16 +247,3 @@ def _definition(value: Any) -> Any:
         return _definition(value.func)
     value = getattr(value, "unwrapped", value) if is_ready(value) else value
     return value if hasattr(value, "__qualname__") else type(value)
-
-
-def _code_name(source: Any) -> str:
-    """Return FILE.py:NAME, to name the same code on the command line. Code without a file is named by its module."""
-    code = _definition(source)
-    name = code.__name__ if code.__name__.isidentifier() else "environment"  # "<lambda>"
-    try:
-        file = inspect.getsourcefile(code) or ""
-    except (TypeError, OSError):  # defined in an interactive session
-        file = ""
-    if not file.endswith(".py") or not file.isprintable():
-        return f"{code.__module__.rpartition('.')[2]}.py:{name}"
-    return f"{os.path.relpath(file) if Path(file).is_relative_to(Path.cwd()) else file}:{name}"

@@ -67,7 +67,7 @@ def _build(settings: PolicySection, spec: WorldSpec, graph: Any) -> Policy:
         case ComponentPolicySettings(agent=agent):
             return ComponentPolicy(spec, graph or read_graph(agent), settings.agent_word, **options)
         case OwnPolicySettings(py_agent=py_agent):
-            return _make_own(load_class(py_agent), py_agent, spec, options)
+            return _make_own(settings.source, py_agent, spec, options)
         case _:
             return AGENTS[getattr(settings, settings.key)](spec, **options)
 

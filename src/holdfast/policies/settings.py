@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from holdfast.config.registry import POLICIES
 from holdfast.config.sections import PRINTABLE, OneOf, PolicySection, plain_agents
@@ -85,6 +85,21 @@ class OwnPolicySettings(PolicySection):
         json_schema_extra={"allowed": "FILE.py:CLASS, such as ./mine.py:MyPolicy"},
     )
     kwargs: dict[str, Any] = Field(default={}, description="keyword arguments for the constructor of the policy class")
+
+    _source: Any = PrivateAttr(None)  # the class, if a Python program passed it
+
+    @property
+    def source(self) -> Any:
+        """The policy class. Reading this executes the file, unless a Python program passed the class."""
+        from holdfast.policies.registry import load_class
+
+        return load_class(self.py_agent) if self._source is None else self._source
+
+    def with_source(self, source: type) -> OwnPolicySettings:
+        """Return these settings for a class that a Python program passed."""
+        settings = self.model_copy()
+        settings._source = source
+        return settings
 
     @classmethod
     def accepts(cls, key: str, name: str) -> bool:

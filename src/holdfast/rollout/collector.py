@@ -14,6 +14,7 @@ from torch import Tensor
 from holdfast.envs import ReplayError, ReplayPoint, World
 from holdfast.errors import HoldfastError
 from holdfast.policies import Policy
+from holdfast.policies.parts.previous import no_actions
 from holdfast.ppo import Experience
 from holdfast.recurrence import State
 from holdfast.rollout.action_log import ActionLog
@@ -146,22 +147,22 @@ def first_inputs(spec: WorldSpec, obs: np.ndarray, info: Mapping[str, Any]) -> d
     """Return the result of `World.reset` as policy inputs. All `dones` are true, because every slot starts an episode."""
     nothing = np.zeros(len(obs), np.float32)
     flags = {keys.DONES: nothing == 0, keys.TRUNCATEDS: nothing != 0}
-    return {keys.OBS: obs, keys.REWARDS: nothing, keys.LAST_ACTIONS: _no_actions(spec, len(obs)), **flags, **info}
+    return {
+        keys.OBS: obs,
+        keys.REWARDS: nothing,
+        keys.LAST_ACTIONS: no_actions(spec.actions, len(obs)),
+        **flags,
+        **info,
+    }
 
 
 def last_actions(spec: WorldSpec, actions: np.ndarray, valid: np.ndarray) -> np.ndarray:
     """Return actions [S, ...] as inputs of the next step: no action in slots where the world did not use it (not `valid`)."""
     if valid.all():
         return actions
-    return np.where(valid.reshape(-1, *(1 for _ in spec.actions.shape)), actions, _no_actions(spec, len(actions)))
-
-
-def _no_actions(spec: WorldSpec, num_slots: int) -> np.ndarray:
-    """Return inputs [S, ...] that mean that there was no action, see keys.LAST_ACTIONS."""
-    actions = spec.actions
-    none = np.zeros((num_slots, *actions.shape), actions.dtype)
-    none.reshape(num_slots, -1)[:, : len(actions.sizes)] = -1
-    return none
+    return np.where(
+        valid.reshape(-1, *(1 for _ in spec.actions.shape)), actions, no_actions(spec.actions, len(actions))
+    )
 
 
 def check_experience_spec(policy: Policy) -> None:

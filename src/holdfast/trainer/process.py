@@ -12,7 +12,8 @@ import torch
 
 from holdfast.config.batches import BatchPlan
 from holdfast.config.settings import Settings
-from holdfast.errors import SettingsError, first_line, lack_of_memory
+from holdfast.deploy.loading import check_device
+from holdfast.errors import SettingsError, lack_of_memory
 from holdfast.policies import Policy
 from holdfast.ppo import experience_bytes
 from holdfast.spec import keys
@@ -25,19 +26,7 @@ ALL_THREADS = torch.get_num_threads()  # torch's default, read before any run ch
 
 def prepare_process(settings: Settings) -> None:
     """Check the device, seed the global random generators, and set the memory allocator and the number of threads."""
-    try:
-        torch.empty(0, device=settings.device)
-        torch.Generator(settings.device)
-    except (RuntimeError, AssertionError) as error:
-        reason = first_line(error)
-        if reason.startswith("Expected one of"):
-            reason = "torch has no device of this name"  # torch's message lists every device type, available or not
-        elif reason.startswith("Could not run"):
-            reason = "this torch was built without it"  # torch's message lists every backend
-        available = ", ".join(["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))])
-        raise SettingsError(
-            f"device={settings.device} is not available: {reason.rstrip('.')}.\nAvailable on this machine: {available}."
-        ) from None
+    check_device(settings.device)
     keep_freed_memory()
     # With one thread, orthogonal initialisation rounds the same way on every machine.
     torch.set_num_threads(1)

@@ -44,6 +44,12 @@ class OwnEnv(GymEnv):
 
         return load_source(self.name, self._file) if self._source is None else self._source
 
+    def with_source(self, source: Any) -> OwnEnv:
+        """Return these settings for a class, function or object that a Python program passed."""
+        settings = self.model_copy()
+        settings._source = source
+        return settings
+
     @property
     def single_generator(self) -> bool:
         from holdfast.envs.own_world import makes_vectors

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from holdfast.policies.vocabulary import Adaptive, Vocabulary
-from holdfast.spec import DiscreteActions, WorldSpec, keys
+from holdfast.spec import ActionSpec, DiscreteActions, WorldSpec, keys
 
 NEVER_TAKEN = -2  # the option of a column whose action this world does not have; -1 means that there was no action
 
@@ -61,6 +62,13 @@ class PreviousStep(Adaptive):
             return seen
         ended = inputs[keys.DONES].bool() | inputs[keys.TRUNCATEDS].bool()
         return torch.cat([seen, ended.unsqueeze(-1).float()], -1)
+
+
+def no_actions(actions: ActionSpec, num_slots: int) -> np.ndarray:
+    """Return inputs [S, ...] that mean that there was no action, see keys.LAST_ACTIONS."""
+    none = np.zeros((num_slots, *actions.shape), actions.dtype)
+    none.reshape(num_slots, -1)[:, : len(actions.sizes)] = -1
+    return none
 
 
 def squash(x: Tensor) -> Tensor:

@@ -1,0 +1,251 @@
+"""Agent: a trained policy that acts in a loop of the user's own, on arrays, with its memory as a value."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast.deploy.observations import AgentInputError, ObservationReader
+from holdfast.envs.spaces import ActionWriter
+from holdfast.policies import Policy, Sampling
+from holdfast.policies.parts.previous import no_actions
+from holdfast.spec import WorldSpec, keys
+
+AgentState = tuple[np.ndarray, ...]
+
+
+class Normal(NamedTuple):
+    """The distribution of actions that are real numbers."""
+
+    mean: np.ndarray
+    std: np.ndarray
+
+
+class _Fixed(NamedTuple):
+    """Inputs that are the same for every call with a batch of one size."""
+
+    state_shapes: list[tuple[int, ...]]
+    all_first: Tensor  # [1, B] bool
+    none_first: Tensor
+    no_rewards: Tensor  # [1, B]
+
+
+class Agent:
+    """A trained agent. Make one with `holdfast.load(run)`.
+
+    Observations, action masks and actions have the form that they have in the environment: arrays, numbers, Dicts or
+    Tuples; one of them, or a batch with an additional first axis, as in vector environments. The memory is a value:
+    `act` takes it and returns the new one. `step` and `reset` keep it in the agent, for loops with one environment or one
+    batch of them.
+
+    An agent that sees the previous action (`policy.sees`) has it in its state; one that sees the reward needs `reward`, the
+    reward that came with the observation.
+    """
+
+    def __init__(self, policy: Policy, device: str = "cpu", seed: int = 0, checkpoint: str = ""):
+        policy.eval()
+        self.policy, self.device, self.checkpoint = policy, torch.device(device), checkpoint
+        self._reader = ObservationReader(policy.spec)
+        self._writer = ActionWriter(self._reader.action_space, policy.spec.name, 0)
+        self._generator = torch.Generator(self.device).manual_seed(seed)
+        self._sees_action = keys.LAST_ACTIONS in policy.get_agent_experience_spec()
+        self._sees_reward = policy.previous_step is not None and "reward" in policy.previous_step.sees
+        self._fixed: dict[int, _Fixed] = {}  # by batch size
+        self._state: AgentState | None = None
+        self._fresh: bool | np.ndarray = True
+
+    def __repr__(self) -> str:
+        at = f", checkpoint {self.checkpoint}" if self.checkpoint else ""
+        return f"<Agent {type(self.policy).__name__} for {self.spec.name}{at}>"
+
+    @property
+    def spec(self) -> WorldSpec:
+        """What the agent was trained on: the name of the world, its observations and its actions."""
+        return self.policy.spec
+
+    @property
+    def observation_space(self) -> gymnasium.Space:
+        return self._reader.space
+
+    @property
+    def action_space(self) -> gymnasium.Space:
+        return self._reader.action_space
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """The names of the actions, if they have any: in MettaGrid `noop`, `move_north`, ..."""
+        return getattr(self.spec.actions, "names", ())
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether the agent has memory. If not, its state is ()."""
+        return self.policy.has_memory()
+
+    def initial_state(self, batch: int | None = None) -> AgentState:
+        """Return the memory with which an episode starts, for one observation (None) or for a batch of this size."""
+        leaves = [leaf.cpu().numpy() for leaf in self.policy.initial_state(batch or 1)]
+        return (*leaves, no_actions(self.spec.actions, batch or 1)) if self._sees_action else tuple(leaves)
+
+    # ------------------------------------------------------------------------------- memory as a value
+
+    def act(
+        self,
+        obs: Any,
+        state: AgentState | None = None,
+        first: Any = None,
+        greedy: bool = True,
+        *,
+        mask: Any = None,
+        reward: Any = None,
+    ) -> tuple[Any, AgentState]:
+        """Return the action for an observation, or for a batch, and the new state.
+
+        state: what the last call returned. None: an episode starts, with empty memory.
+        first: whether an episode starts with this observation; for a batch, a flag for each. None: only if there is no state.
+        greedy: take the most probable action (the mean for real numbers), instead of sampling one.
+        mask: the action mask, if the environment has it in `info` and not in its observations.
+        reward: the reward that came with the observation, if the policy sees it.
+        """
+        inputs, start, B = self._inputs(obs, state, first, mask, reward)
+        self.policy.sampling = Sampling(greedy, self._generator)
+        with torch.no_grad():
+            acted = self.policy.act(inputs, start)
+        actions = acted.actions[0].cpu().numpy()
+        final = tuple(leaf.cpu().numpy().copy() for leaf in acted.state)  # a policy may overwrite its tensors later
+        if self._sees_action:
+            final = (*final, actions.copy())
+        if B is None:
+            (action,) = self._writer.rows(actions)
+            return action, final
+        return self._writer.write(actions), final
+
+    def value(
+        self, obs: Any, state: AgentState | None = None, first: Any = None, *, mask: Any = None, reward: Any = None
+    ) -> Any:
+        """Return the critic's value of an observation, or of a batch, given the memory before it; the memory stays as it is.
+
+        With `trainer.normalize_rewards`, which is on by default, values are in units of normalised rewards.
+        """
+        inputs, start, B = self._inputs(obs, state, first, mask, reward)
+        values = self.policy.predict_values(inputs, start)[0].cpu().numpy()
+        return float(values[0]) if B is None else values
+
+    def probabilities(
+        self, obs: Any, state: AgentState | None = None, first: Any = None, *, mask: Any = None, reward: Any = None
+    ) -> Any:
+        """Return the probabilities of all actions; the memory stays as it is.
+
+        One choice: an array [actions]. Several choices: a tuple of them. Real numbers: a `Normal` with mean and std; after the
+        choices, if there are both. For a batch, each array has an additional first axis.
+        """
+        inputs, start, B = self._inputs(obs, state, first, mask, reward)
+        with torch.no_grad():
+            params = self.policy.act(inputs, start).params
+            if params is None:
+                raise AgentInputError(
+                    f"{type(self.policy).__name__} has a forward of its own, so only its actions are known."
+                )
+            outputs = self.policy.distribution.full_log_probs(params[0])
+        outputs = outputs if B is not None else outputs[0]
+        actions = self.spec.actions
+        sizes = [sum(arguments)] if (arguments := getattr(actions, "arguments", ())) else list(actions.sizes)
+        num_reals = len(getattr(actions, "low", ()))
+        *choices, mean, log_std = outputs.split([*sizes, num_reals, num_reals], -1)
+        found: list[Any] = [log_probs.exp().cpu().numpy() for log_probs in choices]
+        if num_reals:
+            found.append(Normal(mean.cpu().numpy(), log_std.exp().cpu().numpy()))
+        return found[0] if len(found) == 1 else tuple(found)
+
+    # ------------------------------------------------------------------------------- memory kept by the agent
+
+    def step(self, obs: Any, reward: Any = None, greedy: bool = True, *, mask: Any = None) -> Any:
+        """Return the action for an observation, or for a batch; the agent keeps its memory until `reset`."""
+        action, self._state = self.act(obs, self._state, self._fresh, greedy, mask=mask, reward=reward)
+        self._fresh = False
+        return action
+
+    def reset(self, ended: Any = None) -> None:
+        """Forget the memory that `step` keeps: call this when an episode ends.
+
+        ended: for a batch, a flag for each environment, such as `terminated | truncated`. None: all.
+        """
+        if ended is None or self._state is None:
+            self._state, self._fresh = None, True
+        else:
+            self._fresh = np.asarray(ended, bool) | self._fresh
+
+    # ------------------------------------------------------------------------------- inputs of the policy
+
+    def _inputs(
+        self, obs: Any, state: AgentState | None, first: Any, mask: Any, reward: Any
+    ) -> tuple[dict[str, Tensor], tuple[Tensor, ...], int | None]:
+        """Return what `Policy.act` needs, for one step [1, B], and the size of the batch (None: one observation)."""
+        read, B = self._reader.read(obs)
+        rows = B or 1
+        fixed = self._fixed.get(rows) or self._fix(rows)
+        if state is None:
+            state = self.initial_state(B)
+            first = True if first is None else first
+        elif not isinstance(state, tuple | list) or [np.shape(leaf) for leaf in state] != fixed.state_shapes:
+            raise _wrong_state(state, fixed.state_shapes, rows)
+        flags = fixed.all_first if first is True else fixed.none_first
+        if first is not None and not isinstance(first, bool):
+            flags = self._flags(first, rows)
+        leaves = [torch.from_numpy(leaf) for leaf in state]
+        inputs = {keys.OBS: read.unsqueeze(0), keys.DONES: flags, keys.TRUNCATEDS: fixed.none_first}
+        inputs[keys.REWARDS] = fixed.no_rewards if reward is None else self._rewards(reward, rows)
+        if reward is None and self._sees_reward and not flags.all():
+            raise AgentInputError(
+                "this policy sees rewards (policy.sees): pass reward=, the reward that came with the observation."
+            )
+        if (legal := self._reader.read_mask(obs, mask, B)) is not None:
+            inputs[keys.ACTION_MASK] = legal.unsqueeze(0)
+        if self._sees_action:
+            *leaves, last = leaves
+            inputs[keys.LAST_ACTIONS] = last.unsqueeze(0)
+        if self.device.type != "cpu":
+            inputs = {key: x.to(self.device) for key, x in inputs.items()}
+            leaves = [leaf.to(self.device) for leaf in leaves]
+        return inputs, tuple(leaves), B
+
+    def _fix(self, rows: int) -> _Fixed:
+        """Return what is the same for every call with a batch of this size."""
+        shapes: list[tuple[int, ...]] = [(layers, rows, hidden) for layers, hidden in self.policy.state_shapes]
+        if self._sees_action:
+            shapes.append((rows, *self.spec.actions.shape))
+        none = torch.zeros(1, rows, dtype=torch.bool)
+        self._fixed[rows] = fixed = _Fixed(shapes, ~none, none, torch.zeros(1, rows))
+        return fixed
+
+    def _flags(self, first: Any, rows: int) -> Tensor:
+        flags = np.asarray(first)
+        if flags.shape not in ((), (rows,)) or flags.dtype.kind not in "biu":
+            raise AgentInputError(
+                f"first has shape {flags.shape} and dtype {flags.dtype}; for {_observations(rows)} it must be a bool, or an "
+                f"array of {rows} of them."
+            )
+        return torch.from_numpy(np.broadcast_to(flags.astype(bool), (1, rows)).copy())
+
+    def _rewards(self, reward: Any, rows: int) -> Tensor:
+        found = np.asarray(reward, np.float32)
+        if found.shape not in ((), (rows,)):
+            raise AgentInputError(
+                f"reward has shape {found.shape}; for {_observations(rows)} it must be a number each."
+            )
+        return torch.from_numpy(np.broadcast_to(found, (1, rows)).copy())
+
+
+def _wrong_state(state: Any, needed: list[tuple[int, ...]], rows: int) -> AgentInputError:
+    found = [np.shape(leaf) for leaf in state] if isinstance(state, tuple | list) else type(state).__name__
+    return AgentInputError(
+        f"the state does not fit: it has the shapes {found}, and for {_observations(rows)} it needs {needed}. "
+        "Pass what the last call returned for the same batch, or None when an episode starts."
+    )
+
+
+def _observations(count: int) -> str:
+    return "one observation" if count == 1 else f"{count} observations"
