@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from holdfast.cli import main
 from holdfast.config import describe_keys, load_settings, settings_to_yaml
 from holdfast.config.files import ready_names
 from holdfast.errors import HoldfastError, SettingsError
+from holdfast.evaluate import EvaluationResult
 
 HEAVY = ("torch", "mettagrid", "gymnasium", "numpy", "tensordict", "rich")
 
@@ -186,17 +188,11 @@ def runs(tmp_path, monkeypatch):
 def evaluations(monkeypatch):
     calls = []
 
-    def evaluate_run(run_dir, episodes, greedy, seed, checkpoint, max_steps, env, py_agent):
+    def evaluate_run(run_dir, episodes, greedy, seed, checkpoint, max_steps, env, py_agent, both):
         elsewhere = [option for option in (env.corridor, py_agent) if option is not None]
         calls.append((run_dir, episodes, greedy, seed, checkpoint, max_steps, *elsewhere))
-        return SimpleNamespace(
-            episodes=episodes,
-            return_mean=0.5,
-            return_std=0.1,
-            length_mean=7.0,
-            info={"success": 0.75},
-            checkpoint="00000050",
-        )
+        result = EvaluationResult(episodes, 0.5, 0.1, 7.0, [], "00000050", info={"success": 0.75})
+        return replace(result, sampled=replace(result, return_mean=0.4) if both else None)
 
     monkeypatch.setitem(sys.modules, "holdfast.evaluate", SimpleNamespace(evaluate_run=evaluate_run))
     return calls
@@ -207,11 +203,20 @@ def evaluations(monkeypatch):
 def test_evaluate_finds_a_run_by_name_or_path(name, evaluations, capsys):
     run("evaluate", name)
     assert evaluations == [(Path("runs/first"), 20, True, 1_000_000, None, 100_000, 3)]
-    result, info = capsys.readouterr().out.splitlines()
-    assert (
-        result == "20 episodes of checkpoint 00000050 (greedy; --sample samples actions): return 0.5 +- 0.1, length 7"
-    )
-    assert info == "success: 0.75"
+    assert capsys.readouterr().out.splitlines() == [
+        "20 episodes of checkpoint 00000050",
+        "greedy   return 0.5 +- 0.1, length 7, success 0.75",
+        "sampled  return 0.4 +- 0.1, length 7, success 0.75",
+    ]
+
+
+@pytest.mark.parametrize(("option", "shown"), [("--greedy", "greedy"), ("--sample", "sampled")])
+@pytest.mark.usefixtures("runs")
+def test_evaluate_one_way_only(option, shown, evaluations, capsys):
+    run("evaluate", "first", option)
+    assert [call[2] for call in evaluations] == [option == "--greedy"]
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == [shown]
+    run("evaluate", "first", "--greedy", "--sample", code=2)
 
 
 @pytest.mark.usefixtures("runs")
@@ -219,7 +224,8 @@ def test_evaluate_options(evaluations, capsys):
     options = ["--episodes", "5", "--sample", "--seed", "3", "--checkpoint", "00000010", "--max-steps", "9", "--json"]
     run("evaluate", "second", *options)
     assert evaluations == [(Path("runs/second"), 5, False, 3, "00000010", 9, 3)]
-    assert json.loads(capsys.readouterr().out)["return_mean"] == 0.5
+    found = json.loads(capsys.readouterr().out)
+    assert (found["return_mean"], found["sampled"]) == (0.5, None)
 
 
 @pytest.mark.usefixtures("runs")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 
@@ -144,8 +145,9 @@ def evaluate(
         int, typer.Option(min=1, max=1_000_000, help="Play at least this many, the same number in every slot.")
     ] = 20,
     sample: Annotated[
-        bool, typer.Option("--sample", help="Sample actions; default: the most probable action.")
+        bool, typer.Option("--sample", help="Only with sampled actions; default: once with each.")
     ] = False,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Only with the most probable action.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed for the episodes.")] = 1_000_000,
     checkpoint: Annotated[str | None, typer.Option(help="Checkpoint name, or `best`; default: the newest.")] = None,
     max_steps: Annotated[int, typer.Option(min=1, help="Fail if an episode has more steps than this.")] = 100_000,
@@ -153,7 +155,7 @@ def evaluate(
     py_agent: PyAgent = None,
     runs_dir: RunsDir = Path("runs"),
 ) -> None:
-    """Evaluate a trained policy on new episodes.
+    """Evaluate a trained policy on new episodes: with the most probable actions, and with sampled ones.
 
     \b
     holdfast evaluate first
@@ -165,20 +167,23 @@ def evaluate(
         from holdfast.runs import find_run
         from holdfast.runs.folder import CONFIG
 
+        if greedy and sample:
+            raise SettingsError("--greedy and --sample: use one of them; without both, the agent plays both ways.")
         folder = find_run(run, runs_dir)
         env = load_run_world(folder / CONFIG, words or [])
         from holdfast.evaluate import evaluate_run
 
-        result = evaluate_run(folder, episodes, not sample, seed, checkpoint, max_steps, env, py_agent)
+        both = not (greedy or sample)
+        result = evaluate_run(folder, episodes, not sample, seed, checkpoint, max_steps, env, py_agent, both)
         if as_json:
-            typer.echo(json.dumps(vars(result), indent=2))
-        else:
-            returns = f"return {result.return_mean:.4g} +- {result.return_std:.4g}"
-            how = "sampled" if sample else "greedy; --sample samples actions"
-            played = f"{result.episodes} episodes of checkpoint {result.checkpoint} ({how})"
-            typer.echo(f"{played}: {returns}, length {result.length_mean:.4g}")
-            for name, value in result.info.items():
-                typer.echo(f"{name}: {value:.4g}")
+            typer.echo(json.dumps(asdict(result), indent=2))
+            return
+        typer.echo(f"{result.episodes} episodes of checkpoint {result.checkpoint}")
+        for how, found in (("sampled" if sample else "greedy", result), ("sampled", result.sampled)):
+            if found is not None:
+                returns = f"return {found.return_mean:.4g} +- {found.return_std:.4g}"
+                info = "".join(f", {name} {value:.4g}" for name, value in found.info.items())
+                typer.echo(f"{how:<8} {returns}, length {found.length_mean:.4g}{info}")
 
 
 @app.command()

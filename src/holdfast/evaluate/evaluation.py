@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -10,9 +12,10 @@ import numpy as np
 
 from holdfast.config import load_run_world
 from holdfast.config.sections import EnvSection
-from holdfast.deploy.load import load_agent
+from holdfast.deploy.loading import load_agent
+from holdfast.envs import episode_seed
 from holdfast.policies import Policy
-from holdfast.rollout import mean_info, play_episodes
+from holdfast.rollout import Episode, mean_info, play_episodes
 from holdfast.rollout.play import MAX_EPISODE_STEPS
 from holdfast.runs.folder import CONFIG
 
@@ -27,9 +30,12 @@ class EvaluationResult:
     length_mean: float
     returns: list[float]
     checkpoint: str = ""
+    # seeds[i] makes the environment play the episode with returns[i]: env.reset(seed=seeds[i]). Empty if it cannot be seeded so.
+    seeds: list[int] = field(default_factory=list)
     info: dict[str, float] = field(
         default_factory=dict
     )  # means of what the environments reported at the end of episodes
+    sampled: EvaluationResult | None = None  # the same with sampled actions, if `both` was asked for
 
 
 def evaluate_run(
@@ -40,11 +46,13 @@ def evaluate_run(
     checkpoint: str | None = None,
     max_steps: int = MAX_EPISODE_STEPS,
     env: EnvSection | None = None,
-    py_agent: str | None = None,
+    py_agent: str | type[Policy] | None = None,
+    both: bool = False,
 ) -> EvaluationResult:
     """Evaluate a run's newest usable checkpoint, or `checkpoint`, on new episodes of the run's world, or of `env`.
 
-    py_agent: FILE.py:CLASS, required if the run was trained with a custom policy class. It is not read from the run
+    both: also play with sampled actions, for `sampled` of the result.
+    py_agent: FILE.py:CLASS, or the class, if the run was trained with a custom policy class. It is not read from the run
     folder, because a folder from somebody else could name any code.
     """
     env = load_run_world(run_dir / CONFIG) if env is None else env
@@ -55,7 +63,8 @@ def evaluate_run(
             ", ".join(new),
         )
     result = evaluate(agent.policy, env, episodes, seed, greedy, max_steps=max_steps)
-    return replace(result, checkpoint=path.name)
+    sampled = evaluate(agent.policy, env, episodes, seed, greedy=False, max_steps=max_steps) if both else None
+    return replace(result, checkpoint=path.name, sampled=sampled and replace(sampled, checkpoint=path.name))
 
 
 def evaluate(
@@ -69,7 +78,18 @@ def evaluate(
 ) -> EvaluationResult:
     """Play at least `episodes` episodes, as `play_episodes` does, and return their statistics."""
     finished = play_episodes(policy, env, episodes, seed, greedy, num_envs, max_steps)
+    seeds = [] if env.single_generator else _seeds(finished, seed, policy.spec.agents_per_env)
     returns = [e.episode_return for e in finished]
     mean_length = float(np.mean([e.length for e in finished]))
     mean, std = float(np.mean(returns)), float(np.std(returns))
-    return EvaluationResult(len(returns), mean, std, mean_length, returns, info=mean_info(finished, prefix=""))
+    info = mean_info(finished, prefix="")
+    return EvaluationResult(len(returns), mean, std, mean_length, returns, seeds=seeds, info=info)
+
+
+def _seeds(finished: Sequence[Episode], seed: int, agents_per_env: int) -> list[int]:
+    """Return the seed of the environment in each of these episodes, which are in the order in which they ended."""
+    seeds, counts = [], Counter[int]()
+    for episode in finished:
+        seeds.append(episode_seed(seed, episode.slot // agents_per_env, counts[episode.slot]))
+        counts[episode.slot] += 1
+    return seeds
