@@ -60,6 +60,7 @@ ALLOWED = {
         2,
         "packages in a table of this file, by the prefix of an environment's id",
     ),
+    ("__init__.py", "import_module"): (1, "modules of this package only, in a table of this file"),
     ("config/registry.py", "import_module"): (2, "modules of this package only, found in its own folders"),
     ("config/values.py", "load"): (1, "with a subclass of yaml.SafeLoader: see test_the_loader_of_settings_is_safe"),
     ("trainer/sinks.py", "import_module"): (1, "called with literals only: see test_sinks_import_literals"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from holdfast.config.conflicts import find_conflicts
 from holdfast.config.describe import Key, keys_by_name, keys_of, mappings
 from holdfast.config.files import READY, find_settings_file, read_run_config, read_settings_file, ready_names
+from holdfast.config.keywords import read_keywords
 from holdfast.config.nearest import did_you_mean, unknown_agent, unknown_env, unknown_key
 from holdfast.config.registry import WORLDS
 from holdfast.config.sections import EnvSection, PolicySection, find_policy, find_world
@@ -25,14 +26,19 @@ from holdfast.errors import SettingsError, name_some, printable
 AGENT_KEYS = ("policy.agent", "policy.py_agent")
 
 
-def load_settings(words: Sequence[str]) -> Settings:
+def load_settings(words: Sequence[str], keywords: Mapping[str, Any] | None = None) -> Settings:
     """Load settings from words such as `env=memory trainer.lr=1e-3`, which override the values in a settings file.
+
+    keywords: more settings, as values of a Python program, in nested mappings: {"trainer": {"lr": 1e-3}}.
 
     The settings file is `settings=NAME_OR_PATH`; without that word, the config.yaml of run=NAME if the run exists, else
     the ready-made file for the world, else quickstart. If a word chooses another world or agent than the file does,
     the `env.*` or `policy.*` keys in the file are ignored.
     """
     given, problems = split_words(words)
+    if keywords:
+        given += read_keywords(keywords, first=len(words))
+        problems += [problem for problem in given_twice(given) if problem not in problems]
     chosen = next((g for g in given if g.key == "settings"), None)
     typed = [g for g in {g.key: g for g in reversed(given)}.values() if g.key != "settings"]
     past = None if chosen else _past_file(typed)
@@ -206,6 +212,8 @@ def _read(g: Given, keys: dict[str, Key], chosen: dict[str, str]) -> Any:
     try:
         if isinstance(g.value, str) and not g.file:
             value = read_word(key, g.value) if key else None if g.text == "None" else parse_yaml(g.value)
+        elif key and key.kind == "text" and type(g.value) in (int, float) and not g.file:  # ranks=2 in Python
+            value = str(g.value)
         else:
             value = read_data(key, g.value) if key else g.value
     except ValueError as error:

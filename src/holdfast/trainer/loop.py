@@ -23,6 +23,7 @@ from holdfast.rollout import RecentEpisodes, check_experience_spec, mean_info
 from holdfast.runs import Resumable, RunFolder, read_metrics, resume_words
 from holdfast.runs.folder import runs_folder
 from holdfast.spec import keys
+from holdfast.trainer.callback import Callback, UpdateInfo, call
 from holdfast.trainer.diagnostics import describe_update, weight_metrics
 from holdfast.trainer.eval_metrics import check_eval, eval_metrics
 from holdfast.trainer.first_audit import audit_first
@@ -50,7 +51,9 @@ class TrainResult:
 
 @process_restored()
 @exits_reported()
-def train(settings: Settings, resumable: Resumable | None, group: Group | None = None) -> TrainResult:
+def train(
+    settings: Settings, resumable: Resumable | None, group: Group | None = None, callback: Callback | None = None
+) -> TrainResult:
     """Train a new run or resume one. All checks come before the first worker or file is created.
 
     group: the ranks that share the run (None: this process alone). Only rank 0 writes files.
@@ -79,7 +82,7 @@ def train(settings: Settings, resumable: Resumable | None, group: Group | None =
                 done = state is not None and goal.reached(saved, state.episode_return, state.episodes)
                 found = resumable and (runs / resumable.path.name, settings, saved, resumable.metrics_bytes, done)
                 run = stack.enter_context(RunFolder.reopen(*found) if found else RunFolder.create(settings, runs))
-            summary = _train(settings, plan, goal, start, worlds, run, signals)
+            summary = _train(settings, plan, goal, start, worlds, run, signals, callback)
     except Stopped:
         if shards.group.leads:
             logger.warning("Stopped%s", _describe_saved(settings, run) if run else " before training began.")
@@ -99,6 +102,7 @@ def _train(
     worlds: list[World],
     run: RunFolder | None,
     signals: StopSignals,
+    callback: Callback | None,
 ) -> dict[str, Any]:
     """Run the training loop and return the run's summary. run: None on a rank that writes no files."""
     trainer, agent, learner, policy = settings.trainer, start.agent, start.learner, start.agent.policy
@@ -158,7 +162,8 @@ def _train(
                 for line in describe_update(policy, shards[0].experience, learned):
                     logger.info(line)
             view.update(metrics)
-            finished = goal.reached(update, recent.mean_return, recent.count)
+            stopped = call(callback, UpdateInfo(run.path if run else Path(), metrics), ranks)
+            finished = stopped or goal.reached(update, recent.mean_return, recent.count)
             if finished or (trainer.checkpoint_interval and update % trainer.checkpoint_interval == 0):
                 saver.write(last=finished)
     summary = _summary(progress, recent, goal)

@@ -44,6 +44,8 @@ def make_progress_view(kind: str, title: str, total_steps: int, stream: TextIO |
         return Lines(title, total_steps, Console(quiet=True))
     console = Console(file=cast(TextIO, SafeStream(stream)), highlight=False)
     is_terminal = not stream.closed and stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown", "")
+    if kind == "auto" and "ipykernel" in sys.modules and not is_terminal:
+        return NotebookBar(title, total_steps, console)
     bars = console.encoding.startswith("utf") and (kind == "bars" or (kind == "auto" and is_terminal))
     return (Bars if bars else Lines)(title, total_steps, console)
 
@@ -108,6 +110,27 @@ class Lines:
         if left is None and rate:  # rich estimates it only after two updates
             left = (self.task.remaining or 0) / rate
         return duration(self.metrics.get("wall_s")), duration(left)
+
+
+class NotebookBar(Lines):
+    """Redraw one plain line, which is all that the output of a notebook cell can do without widgets."""
+
+    def _is_due(self, waited_s: float) -> bool:
+        return waited_s >= REDRAW_S
+
+    def _draw(self) -> None:
+        done = int(20 * self.task.completed / (self.task.total or 1))
+        steps = f"{self.task.completed:,.0f}/{self.task.total:,.0f}"
+        elapsed, left = self._times()
+        time = f"{elapsed} in total" if self.task.finished else f"{left} left"
+        episodes = f"return {self._text('episode_return', ',.3f')}  {self._text('sps', ',.0f')} steps/s"
+        line = f"{self.task.percentage:>3.0f}% |{'#' * done:<20}| {steps}  {episodes}  {time}"
+        self.console.file.write(f"\r{line:<90}")
+        self.console.file.flush()
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        self.console.file.write("\n")
 
 
 class Bars(Lines):

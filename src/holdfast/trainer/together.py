@@ -16,12 +16,13 @@ from holdfast.ranks.distributed import Ranks
 from holdfast.runs import find_resumable
 from holdfast.runs.resumable import flatten
 from holdfast.trainer import loop
+from holdfast.trainer.callback import Callback
 from holdfast.trainer.loop import TrainResult
 
 FAILED, BAD_SETTINGS = 1, 2  # exit codes of a rank that leaves the report to another one
 
 
-def train_together(settings: Settings) -> TrainResult:
+def train_together(settings: Settings, callback: Callback | None = None) -> TrainResult:
     """Join the other ranks and train with them. An error that ends the job is reported by one rank only."""
     if int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) and not settings.run:
         raise SettingsError("torchrun --max-restarts: a restart resumes the run, so it needs a name. Add run=NAME.")
@@ -32,7 +33,7 @@ def train_together(settings: Settings) -> TrainResult:
     try:
         refuse_differences(settings, group)
         resumable = find_resumable(settings) if group.leads else None
-        result = loop.train(settings, resumable, group)
+        result = loop.train(settings, resumable, group, callback)
         failed = False
     except RankLostError as error:
         group.report_once(str(error))
