@@ -6,7 +6,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test check fix format lint types fast-tests bench bench-peers walk audit-peers audit-agents audit-matrix audit-unusual learn learn-agents bugs soak kills chaos ranks hosts worlds clean
+.PHONY: help install train test check fix format lint types fast-tests bench bench-peers walk audit-peers audit-agents audit-matrix audit-unusual learn learn-agents bugs soak kills chaos ranks hosts worlds api clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -106,6 +106,9 @@ hosts: $(VENV)/.installed  ## a run on two hosts (network namespaces, needs root
 
 worlds: $(VENV)/.installed-dev  ## train, kill, resume and evaluate in over 80 environments of other packages (10 minutes)
 	$(BIN)/python proofs/worlds.py $(ARGS)
+
+api: $(VENV)/.installed  ## write docs/api.md from the docstrings
+	$(BIN)/python tools/api_reference.py
 
 clean:  ## remove environments and caches, never runs
 	rm -rf $(VENV) .venv-* .pytest_cache .ruff_cache .hypothesis build dist

@@ -74,8 +74,9 @@ def train(*words: str | Mapping[str, Any], callback: Callback | None = None, **s
 class Run:
     """A run's folder: its results, its agent, and new episodes with it.
 
-    run: the folder, or its name in `runs_dir`. env, policy: the environment and the policy class of the run, if they are code
-    of your own: a run folder is not trusted to name code.
+    run: the folder, or its name in `runs_dir`.
+    env, policy: the environment and the policy class of the run, if they are code of your own, because a run folder is not
+        trusted to name code.
     """
 
     def __init__(

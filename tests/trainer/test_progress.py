@@ -22,6 +22,7 @@ from holdfast.trainer.progress import (
     SPARKS,
     Bars,
     Lines,
+    NotebookBar,
     duration,
     make_progress_view,
     sparkline,
@@ -424,3 +425,19 @@ def test_figures_fit_their_column(value, text):
     view = make_progress_view("off", TITLE, 10)
     view.update({"episode_return": value})
     assert view._text("episode_return", ",.3f") == text
+
+
+def test_in_a_notebook_one_line_is_redrawn(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ipykernel", object())
+    monkeypatch.setattr(progress_module, "REDRAW_S", 0.0)
+    out = io.StringIO()
+    with make_progress_view("auto", TITLE, 24_576, out) as view:
+        assert isinstance(view, NotebookBar)
+        view.update(FULL)
+        view.update({**FULL, "agent_steps": 24_576})
+    title, bar = out.getvalue().split("\n")[:2]
+    assert title == TITLE
+    _, half, whole = bar.split("\r")
+    assert half.startswith(" 50% |##########          | 12,288/24,576  return 0.210  8,412 steps/s")
+    assert whole.startswith("100% |####################|")
+    assert not isinstance(make_progress_view("lines", TITLE, 24_576, out), NotebookBar)

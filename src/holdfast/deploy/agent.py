@@ -64,15 +64,17 @@ class Agent:
 
     @property
     def spec(self) -> WorldSpec:
-        """What the agent was trained on: the name of the world, its observations and its actions."""
+        """The world that the agent was trained in: its name, observations and actions."""
         return self.policy.spec
 
     @property
     def observation_space(self) -> gymnasium.Space:
+        """The space of the observations of the environment."""
         return self._reader.space
 
     @property
     def action_space(self) -> gymnasium.Space:
+        """The space of the actions of the environment."""
         return self._reader.action_space
 
     @property
@@ -139,8 +141,8 @@ class Agent:
     ) -> Any:
         """Return the probabilities of all actions; the memory stays as it is.
 
-        One choice: an array [actions]. Several choices: a tuple of them. Real numbers: a `Normal` with mean and std; after the
-        choices, if there are both. For a batch, each array has an additional first axis.
+        For one choice, this is an array [actions], for several choices a tuple of them, and for real numbers a `Normal` with
+        mean and std, after the choices if there are both. For a batch, each array has an additional first axis.
         """
         inputs, start, B = self._inputs(obs, state, first, mask, reward)
         with torch.no_grad():

@@ -24,18 +24,24 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EvaluationResult:
+    """What an agent achieved in new episodes.
+
+    returns: of every episode.
+    checkpoint: the name of the checkpoint that played.
+    seeds: `env.reset(seed=seeds[i])` starts the episode with `returns[i]`. Empty if single episodes cannot be seeded.
+    info: means of the numbers that the environments reported at the end of episodes.
+    sampled: the same with sampled actions, if both were asked for.
+    """
+
     episodes: int
     return_mean: float
     return_std: float
     length_mean: float
     returns: list[float]
     checkpoint: str = ""
-    # seeds[i] makes the environment play the episode with returns[i]: env.reset(seed=seeds[i]). Empty if it cannot be seeded so.
     seeds: list[int] = field(default_factory=list)
-    info: dict[str, float] = field(
-        default_factory=dict
-    )  # means of what the environments reported at the end of episodes
-    sampled: EvaluationResult | None = None  # the same with sampled actions, if `both` was asked for
+    info: dict[str, float] = field(default_factory=dict)
+    sampled: EvaluationResult | None = None
 
 
 def evaluate_run(

@@ -15,9 +15,11 @@ from holdfast.ranks import Shards
 
 @dataclass
 class UpdateInfo:
-    """What a callback sees after an update. `stop()` finishes the run: it is saved, and can be resumed.
+    """What a callback sees after an update.
 
-    metrics: the line that this update adds to metrics.jsonl, such as episode_return, which is None before an episode ends.
+    run: the folder of the run.
+    metrics: the line that this update adds to metrics.jsonl.
+    stopped: whether `stop` was called. The run is then saved, and can be resumed.
     """
 
     run: Path
@@ -26,18 +28,21 @@ class UpdateInfo:
 
     @property
     def update(self) -> int:
+        """The number of the update, from 1 on."""
         return self.metrics["update"]
 
     @property
     def agent_steps(self) -> int:
+        """The number of steps of all agents so far."""
         return self.metrics["agent_steps"]
 
     @property
     def episode_return(self) -> float | None:
-        """Mean return of the last 100 episodes."""
+        """The mean return of the last 100 episodes; None before one has ended."""
         return self.metrics["episode_return"]
 
     def stop(self) -> None:
+        """Finish the run after this update."""
         self.stopped = True
 
 
