@@ -72,6 +72,7 @@ def test_help_is_light():
         ["--version"],
         ["train", "--help"],
         ["evaluate", "--help"],
+        ["export", "--help"],
         ["bench", "--help"],
     ):
         done = python(code, *args)
