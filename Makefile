@@ -6,7 +6,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test check fix format lint types fast-tests bench bench-peers walk audit-peers audit-agents audit-matrix audit-unusual learn learn-agents bugs soak kills chaos ranks hosts worlds api clean
+.PHONY: help install train test check fix format lint types fast-tests bench bench-peers walk audit-peers audit-agents audit-matrix audit-unusual learn learn-agents export-table bugs soak kills chaos ranks hosts worlds api clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ learn: $(VENV)/.installed  ## the ready-made settings with a goal, three seeds: 
 
 learn-agents: $(VENV)/.installed  ## every agent of both families on the quick start: does it learn? (long)
 	$(BIN)/python proofs/agents.py $(ARGS)
+
+export-table: $(VENV)/.installed-dev  ## every agent with every core, as ONNX and as a torch program: the largest difference (an hour)
+	$(BIN)/python proofs/export_table.py $(ARGS)
 
 bugs: $(VENV)/.installed  ## what state bugs cost: curves of broken policies beside the right one (long)
 	$(BIN)/python proofs/bugs.py $(ARGS)

@@ -21,6 +21,7 @@ from holdfast.cli import main
 from holdfast.config import describe_keys, load_settings
 from holdfast.errors import SettingsError
 from holdfast.evaluate import EvaluationResult, evaluation
+from holdfast.export import files as exporting
 from holdfast.runs import find_resumable
 from holdfast.trainer import train
 from support.runs import CARTPOLE
@@ -89,6 +90,7 @@ OPTIONS = {
         "--sample",
         "--zzz",
     ],
+    "export": ["--onnx", "--torch", "--check", "--checkpoint", "--seed", "--py-agent", "--runs-dir", "--zzz"],
     "audit": [
         "--only",
         "--declare",
@@ -102,12 +104,16 @@ OPTIONS = {
         "--zzz",
     ],
 }
-TARGETS = {"evaluate": ["demo", "runs/demo"], "audit": ["demo", "py_agent=fast", "agent=fast", "mine.py:nothing"]}
+TARGETS = {
+    "evaluate": ["demo", "runs/demo"],
+    "export": ["demo", "runs/demo", "demo --onnx a.onnx", "demo --torch a.pt2"],
+    "audit": ["demo", "py_agent=fast", "agent=fast", "mine.py:nothing"],
+}
 
 
 def draw(rng: random.Random, verb: str) -> list[str]:
     """One to four words, of which the first is usually a good one where the command needs one."""
-    words = [rng.choice(TARGETS[verb])] if verb in TARGETS and rng.random() < 0.7 else []
+    words = rng.choice(TARGETS[verb]).split() if verb in TARGETS and rng.random() < 0.7 else []
     for _ in range(rng.choice([1, 1, 2, 3])):
         kind = rng.random()
         if kind < 0.3:
@@ -160,14 +166,19 @@ def test_any_words(folder, monkeypatch, capfd):
         reached["audit"] += 1
         raise SettingsError("not run")
 
+    def export(*_, **__):
+        reached["export"] += 1
+        raise SettingsError("not run")
+
     monkeypatch.setattr(sys.modules["holdfast.trainer"], "train", stand_in)
+    monkeypatch.setattr(exporting, "export", export)
     monkeypatch.setattr(sys.modules["holdfast.audit"], "audit", audit)
     monkeypatch.setattr(evaluation, "evaluate", evaluate)
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     rng = random.Random(0)
     wrong = []
     for _ in range(NUM_WORDS):
-        verb = rng.choice(["train", "train", "settings", "evaluate", "audit"])
+        verb = rng.choice(["train", "train", "settings", "evaluate", "export", "audit"])
         words = draw(rng, verb)
         code: object = None
         try:
@@ -187,7 +198,7 @@ def test_any_words(folder, monkeypatch, capfd):
         ):
             wrong.append((verb, words, code, err[-400:]))
     print(dict(reached))
-    assert min(reached[verb] for verb in ("train", "evaluate", "audit")) > 0, "no words were good ones"
+    assert min(reached[verb] for verb in ("train", "evaluate", "export", "audit")) > 0, "no words were good ones"
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
     assert wrong == [], len(wrong)
 
@@ -209,6 +220,11 @@ def test_any_words(folder, monkeypatch, capfd):
         (["evaluate", "demo", "--runs-dir", "a" * 400], "no such run"),
         (["evaluate", "demo", "--py-agent", "x"], "--py-agent x: has no effect"),
         (["audit", "demo", "--py-agent", "x"], "--py-agent x: has no effect"),
+        (["export", "demo", "--onnx", "a" * 3000], "file name too long"),
+        (["export", "demo", "--onnx", "a" * 250], "file name too long"),
+        (["export", "--check", "a" * 3000], "file name too long"),
+        (["export", "--check", "\x00"], "null byte"),
+        (["export", "--check", "/dev/zero"], "not a regular file"),
         (["audit", "demo", "--time-limit", "1e18"], "Invalid value for '--time-limit'"),
         (["evaluate", "demo", "--nonsense", "a" * 400], "No such option: --nonsense"),
         (["evaluate", "demo", "--non\n\nsense"], "No such option: --non"),

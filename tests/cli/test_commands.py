@@ -74,6 +74,7 @@ def test_help_is_light():
         ["--version"],
         ["train", "--help"],
         ["evaluate", "--help"],
+        ["export", "--help"],
         ["bench", "--help"],
     ):
         done = python(code, *args)

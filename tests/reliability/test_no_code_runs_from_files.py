@@ -31,7 +31,7 @@ MODULES = (
 CALLS = ("eval", "exec", "compile", "__import__")  # the builtins
 # by their last two names, whatever the module was imported as
 METHODS = {
-    "load": ("torch", "yaml", "numpy", "np", "ruamel"),
+    "load": ("torch", "export", "yaml", "numpy", "np", "ruamel"),  # export: torch.export
     "load_all": ("yaml",),
     "unsafe_load": None,  # None: of anything
     "unsafe_load_all": None,
@@ -56,6 +56,14 @@ ALLOWED = {
         "FILE.py of a word on the command line; a settings file cannot name it",
     ),
     ("user_code.py", "exec_module"): (1, "the same file"),
+    ("export/proof.py", "load"): (
+        1,
+        "numpy's, with allow_pickle=False: see test_a_damaged_or_foreign_file_is_one_clear_line",
+    ),
+    ("export/program.py", "load"): (
+        1,
+        "torch.export's: a program just made, or named by the user with --check and documented as code",
+    ),
     ("envs/packages.py", "import_module"): (
         2,
         "packages in a table of this file, by the prefix of an environment's id",
@@ -153,6 +161,7 @@ def test_the_loader_of_settings_is_safe():
         "import torch\ntorch.load(path, weights_only=False)",
         "f = torch.load",
         "from torch import load",
+        "torch.export.load(path)",
         "np.load(path)",
         "numpy.load(path, allow_pickle=True)",
         "read(path, allow_pickle=flag)",

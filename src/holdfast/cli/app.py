@@ -337,3 +337,6 @@ def bench(
         if not script.is_file():
             raise SettingsError("benchmarks are part of the source tree: clone the repository and run `make bench`.")
         raise typer.Exit(subprocess.call([sys.executable, str(script), *(args or ())]))
+
+
+from holdfast.cli import export_command  # noqa: E402, F401  (registers its command, which `--help` lists last)

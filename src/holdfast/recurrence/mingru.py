@@ -8,12 +8,15 @@ from torch.nn.functional import linear
 
 from holdfast.config.registry import CELLS
 from holdfast.recurrence.core import Core, State
+from holdfast.recurrence.masked_loop import masked_loop, mingru_step
 from holdfast.recurrence.scan import scan
 
 
 @CELLS.register("mingru")
 class MinGRU(Core):
     """minGRU: each layer computes h_t = (1 - z_t) * h_{t-1} + z_t * n_t, with n and the logits of z linear in x. State: (h,)."""
+
+    step = staticmethod(mingru_step)
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int):
         super().__init__(input_size, hidden_size, num_layers)
@@ -33,10 +36,16 @@ class MinGRU(Core):
         """Return the weight [2H, inputs] and bias [2H] of a layer; the first H rows are the gate, the others the candidate."""
         return self.get_parameter(f"weight_l{layer}"), self.get_parameter(f"bias_l{layer}")
 
+    def layer_weights(self, layer: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        return self.weights(layer), ()
+
     # torch.compile would unroll the loop over steps.
     @torch.compiler.disable
     def forward(self, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:  # pyright: ignore
-        first = self.check(x, state, first).unsqueeze(-1)
+        first = self.check(x, state, first)
+        if torch.compiler.is_exporting():
+            return masked_loop(self, x, state, first)
+        first = first.unsqueeze(-1)
         keep = (~first).to(x.dtype)
         finals = []
         # masked_fill, because an ignored start state may be NaN, and 0 * NaN is NaN

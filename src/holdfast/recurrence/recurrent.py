@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from holdfast.config.registry import CELLS
 from holdfast.recurrence import fused, gru_cpu
 from holdfast.recurrence.core import Core, State
+from holdfast.recurrence.masked_loop import gru_step, lstm_step, masked_loop
 
 
 class Recurrent(Core):
@@ -47,10 +48,16 @@ class Recurrent(Core):
         """Return w_ih, w_hh, b_ih and b_hh of every layer, in one flat list that starts with the first layer."""
         return [p for p in self._parameters.values() if p is not None]
 
+    def layer_weights(self, layer: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        w_ih, w_hh, b_ih, b_hh = self.weights()[4 * layer : 4 * layer + 4]
+        return (w_ih, b_ih), (w_hh, b_hh)
+
     # Not for torch.compile: the layout depends on the data, and the kernels are already compiled.
     @torch.compiler.disable
     def forward(self, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:  # pyright: ignore
         first = self.check(x, state, first)
+        if torch.compiler.is_exporting():
+            return masked_loop(self, x, state, first)
         opening = first[0].nonzero().squeeze(1)
         if len(opening):
             state = tuple(leaf.index_fill(1, opening, 0.0) for leaf in state)
@@ -66,6 +73,7 @@ class LSTM(Recurrent):
     """LSTM with state (h, c). Forget gates start open (bias 1), so that a new cell retains its state; other biases are 0."""
 
     cell = fused.LSTM_CELL
+    step = staticmethod(lstm_step)
     num_leaves = 2
 
     def reset_parameters(self) -> None:
@@ -80,6 +88,7 @@ class GRU(Recurrent):
     """GRU with state (h,)."""
 
     cell = fused.GRU_CELL
+    step = staticmethod(gru_step)
 
     def unroll(self, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:
         # torch has a fused GRU on CUDA only; elsewhere torch's loop over steps is slower than gru_cpu

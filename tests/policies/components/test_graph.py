@@ -10,11 +10,13 @@ import torch
 
 from holdfast.config import load_settings
 from holdfast.errors import SettingsError
+from holdfast.export.files import export
 from holdfast.policies import ComponentPolicy, make_policy
 from holdfast.policies.components.cores import component_types
 from holdfast.policies.registry import read_graph
 from holdfast.policies.settings import GRAPHS
 from support.policies import REALS, TOKENS, VECTOR, two_memories
+from support.scripted import ScriptedEnv
 
 
 def change(**changes):
@@ -274,6 +276,16 @@ def test_one_agent_with_every_component():
     assert parts["own"] == parts["fourier"] == "encoder"
     assert parts["_core_"] == parts["second"] == parts["none"] == "recurrence"
     assert parts["_value_"] == parts["_action_embeds_"] == "heads"
+
+
+def test_every_component_can_be_exported(tmp_path):
+    torch.manual_seed(0)
+    policy = ComponentPolicy(TOKENS, EVERY_COMPONENT)
+    env = ScriptedEnv(spec=TOKENS)
+    for exported in export(policy, env, tmp_path / "a.onnx", tmp_path / "a.pt2", steps=20, slots=8):
+        assert exported.proof.holds
+        names = [port.name for port in exported.interface.state_outputs]
+        assert names == ["h_out", "c_out", "state_2_out", "state_3_out"]
 
 
 def test_dropout_is_the_same_for_a_batch_and_gone_in_evaluation():

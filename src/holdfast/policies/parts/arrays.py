@@ -106,7 +106,7 @@ class CodeEncoder(nn.Module):
         codes = x.long() + self.offsets
         if self.table is not None:
             return self.table(codes).flatten(1)
-        return torch.zeros(len(x), self.num_codes, device=x.device).scatter_(1, codes, 1.0)
+        return torch.zeros(x.shape[0], self.num_codes, device=x.device).scatter_(1, codes, 1.0)
 
 
 def _convolutions(shape: tuple[int, int, int], layers: list[tuple[int, int, int]]) -> tuple[nn.Sequential, int]:

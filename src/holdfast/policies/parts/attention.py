@@ -153,7 +153,7 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
         """Return [N, out_features] with a class token, [N, S, out_features] without; x is [N, S, D]."""
         if self.cls_token is not None:
-            x = torch.cat([self.cls_token.expand(len(x), 1, -1), x], 1)
+            x = torch.cat([self.cls_token.expand(x.shape[0], 1, -1), x], 1)
             real = None if real is None else F.pad(real, (1, 0), value=True)
         for block in self.blocks:
             x = block(x, None, real)

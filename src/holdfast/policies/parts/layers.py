@@ -58,7 +58,7 @@ def activate(x: Tensor, nonlinearity: str | None) -> Tensor:
             # An in-place relu on a permuted view would take a third of an encoder's time.
             return F.relu(x, inplace=x.is_contiguous())
         case "tanh":
-            return Tanh.apply(x)  # type: ignore[return-value]
+            return torch.tanh(x) if torch.compiler.is_exporting() else Tanh.apply(x)  # type: ignore[return-value]
         case "silu":
             return F.silu(x)
     return x

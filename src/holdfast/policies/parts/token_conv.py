@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from scipy.sparse import coo_array
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from holdfast.policies.parts.layers import linear
-from holdfast.policies.parts.tokens import PlacedTokens, pick
+from holdfast.policies.parts.tokens import PlacedTokens, TokenSet, pick
 from holdfast.policies.vocabulary import Adaptive, Vocabulary, grow
 from holdfast.spec import WorldSpec
 
@@ -26,7 +27,7 @@ class TokenConv2d(Adaptive):
 
     def __init__(self, num_channels: int, side: int, out_channels: int, kernel_size: int, stride: int = 1):
         super().__init__()
-        self.kernel_size = kernel_size
+        self.side, self.kernel_size, self.stride = side, kernel_size, stride
         self.out_side = (side - kernel_size) // stride + 1
         self.weight = nn.Parameter(torch.empty(out_channels, num_channels, kernel_size, kernel_size))
         self.bias = nn.Parameter(torch.zeros(out_channels))
@@ -54,8 +55,16 @@ class TokenConv2d(Adaptive):
     def adapt(self, spec: WorldSpec, vocabulary: Vocabulary) -> None:
         self.weight = grow(self.weight, len(vocabulary.channels), axis=1)
 
-    def forward(self, tokens: PlacedTokens) -> Tensor:
-        """Return the convolution [N, out_channels, out_side, out_side], in channels-last memory format."""
+    def forward(self, tokens: PlacedTokens | TokenSet) -> Tensor:
+        """Return the convolution [N, out_channels, out_side, out_side], in channels-last memory format.
+
+        A TokenSet, which TokenGrid returns while exporting, is convolved as a dense grid.
+        """
+        if isinstance(tokens, TokenSet):
+            grid = summed(
+                tokens.weight, tokens.channel * self.side**2 + tokens.cell, self.weight.shape[1] * self.side**2
+            )
+            return F.conv2d(grid.unflatten(1, (-1, self.side, self.side)), self.weight, self.bias, self.stride)
         places, area = self.out_side**2, self.kernel_size**2
         place = self.place.index_select(0, tokens.cell)  # [tokens, max. outputs per cell]
         entry = (place >= 0).flatten().nonzero().squeeze(1)
@@ -80,11 +89,19 @@ class OwnLinear(Adaptive):
     def adapt(self, spec: WorldSpec, vocabulary: Vocabulary) -> None:
         self.weight = grow(self.weight, len(vocabulary.channels), axis=1)
 
-    def forward(self, tokens: PlacedTokens) -> Tensor:
+    def forward(self, tokens: PlacedTokens | TokenSet) -> Tensor:
         """Return features [N, out_features]."""
+        if isinstance(tokens, TokenSet):
+            weight = tokens.weight.where(tokens.cell == self.own_cell, 0.0)
+            return F.linear(summed(weight, tokens.channel, self.weight.shape[1]), self.weight, self.bias)
         own = (tokens.cell == self.own_cell).nonzero().squeeze(1)
         observation, channel, weight = (x[own] for x in (tokens.observation, tokens.channel, tokens.weight))
         return sparse_product(observation, channel, weight, self.weight.T, tokens.N) + self.bias  # pyright: ignore[reportCallIssue]
+
+
+def summed(weight: Tensor, place: Tensor, size: int) -> Tensor:
+    """Return [N, size], where every entry is the sum of the weights [N, K] whose `place` [N, K] it is."""
+    return weight.new_zeros(weight.shape[0], size).scatter_add(1, place, weight)
 
 
 @torch.compiler.disable

@@ -85,8 +85,13 @@ class TokenGrid(Adaptive):
         self.cell.copy_(cell_table(*obs.window, self.side))
         self._warned = False
 
-    def forward(self, tokens: Tensor, normalized: bool = True) -> PlacedTokens:
-        """Return the tokens of observations [N, K, 3], uint8, without padding and unknown features, joined over N."""
+    def forward(self, tokens: Tensor, normalized: bool = True) -> PlacedTokens | TokenSet:
+        """Return the tokens of observations [N, K, 3], uint8, without padding and unknown features, joined over N.
+
+        While exporting, return a TokenSet: the number of usable tokens is not known in a program for any observation.
+        """
+        if torch.compiler.is_exporting():
+            return self.side_by_side(tokens, normalized)
         N, K, _ = tokens.shape
         position = (tokens[..., 0] != NO_TOKEN).flatten().nonzero().squeeze(1)
         chosen = tokens.reshape(N * K, 3).index_select(0, position).long()
@@ -99,13 +104,16 @@ class TokenGrid(Adaptive):
         return PlacedTokens(N, *(x[usable] for x in placed[1:]))
 
     def side_by_side(self, tokens: Tensor, normalized: bool = True) -> TokenSet:
-        """Return the tokens of observations [N, K, 3], uint8, padded to the longest observation."""
+        """Return the tokens of observations [N, K, 3], uint8, padded to the longest observation; while exporting, to K."""
         real = tokens[..., 0] != NO_TOKEN
-        longest = int(real.any(0).nonzero().max()) + 1 if bool(real.any()) else 1
+        if torch.compiler.is_exporting():
+            longest = tokens.shape[1]
+        else:
+            longest = int(real.any(0).nonzero().max()) + 1 if bool(real.any()) else 1
         chosen, real = tokens[:, :longest].long(), real[:, :longest]
         cell, channel, entry, weight = self._read(chosen, normalized)
         usable = real & (cell >= 0) & (channel >= 0)
-        if bool((usable != real).any()):
+        if not torch.compiler.is_exporting() and bool((usable != real).any()):
             self._warn_once(chosen[real], cell[real], channel[real])  # pyright: ignore
         cell, channel, entry, weight = (x.where(usable, 0) for x in (cell, channel, entry, weight))
         return TokenSet(cell, channel, entry, weight, usable)

@@ -78,13 +78,13 @@ class BoxPolicy(LSTMWrapper):
         for part, grid in zip(self.grid_parts, self.grids, strict=True):
             features.append(grid(self._part(observations, part)))
         for part, code in zip(self.code_parts, self.codes, strict=True):
-            features.append(code(self._part(observations, part).reshape(len(observations), -1)))
+            features.append(code(self._part(observations, part).reshape(observations.shape[0], -1)))
         return self.encoder(torch.cat(features, -1) if len(features) > 1 else features[0])
 
     def decode_actions(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         params = self.actor(hidden)
         if self.log_std is not None:
-            params = torch.cat([params, self.log_std.expand(len(params), -1)], -1)
+            params = torch.cat([params, self.log_std.expand(params.shape[0], -1)], -1)
         return params, self.critic(hidden).squeeze(-1)
 
     @property
@@ -100,14 +100,14 @@ class BoxPolicy(LSTMWrapper):
 
     def _vector(self, observations: Tensor) -> Tensor:
         """Return the numbers outside of images and grids, concatenated, as float [N, vector_size]."""
-        vectors = [self._part(observations, part).reshape(len(observations), -1) for part in self.vector_parts]
+        vectors = [self._part(observations, part).reshape(observations.shape[0], -1) for part in self.vector_parts]
         return (torch.cat(vectors, -1) if len(vectors) > 1 else vectors[0]).float()
 
     def _part(self, observations: Tensor, part: ObsPart) -> Tensor:
         """Return one part of the observations, or the whole ones if they have no parts, as [N, *part.shape]."""
         if isinstance(self.spec.obs, BoxObs) and self.spec.obs.parts:
             observations = observations[:, part.start : part.start + part.size]
-        return observations.reshape(len(observations), *part.shape)
+        return observations.reshape(observations.shape[0], *part.shape)
 
 
 def _parts(obs: BoxObs | DiscreteObs) -> tuple[ObsPart, ...]:

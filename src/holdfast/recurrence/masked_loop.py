@@ -1,32 +1,37 @@
-"""Reference implementation of the recurrent cores for tests: a plain loop over steps that masks the state."""
+"""The recurrent cores as a plain loop over steps that masks the state: the reference in tests, and what is exported."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
 from holdfast.recurrence.core import State, as_mask
-from holdfast.recurrence.mingru import MinGRU
-from holdfast.recurrence.recurrent import GRU, LSTM
 
 
-def masked_loop(core: LSTM | GRU | MinGRU, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:
+class Looped(Protocol):
+    """A core whose layers run `step(linear(x_t, *of_x), state, *of_h)`, where (of_x, of_h) is `layer_weights(layer)`."""
+
+    num_layers: int
+    step: ClassVar[Callable[..., State]]
+
+    def layer_weights(self, layer: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]: ...
+
+
+def masked_loop(core: Looped | Any, x: Tensor, state: State, first: Tensor) -> tuple[Tensor, State]:
     """Compute core(x, state, first) one layer and one step at a time, with gradients from autograd."""
-    step = mingru_step if isinstance(core, MinGRU) else lstm_step if isinstance(core, LSTM) else gru_step
     first = as_mask(first).unsqueeze(-1)
     finals = []
     for layer in range(core.num_layers):
-        if isinstance(core, MinGRU):
-            of_x, of_h = core.weights(layer), ()
-        else:
-            w_ih, w_hh, b_ih, b_hh = core.weights()[4 * layer : 4 * layer + 4]
-            of_x, of_h = (w_ih, b_ih), (w_hh, b_hh)
+        of_x, of_h = core.layer_weights(layer)
         leaves = tuple(leaf[layer] for leaf in state)
         outputs = []
         for from_x, first_t in zip(linear(x, *of_x).unbind(0), first.unbind(0), strict=True):
             leaves = tuple(torch.where(first_t, 0.0, leaf) for leaf in leaves)
-            leaves = step(from_x, leaves, *of_h)
+            leaves = core.step(from_x, leaves, *of_h)
             outputs.append(leaves[0])
         x = torch.stack(outputs)
         finals.append(leaves)
