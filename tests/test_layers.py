@@ -18,6 +18,7 @@ LAYERS = [
     {"rollout", "checkpoint", "audit"},
     {"deploy"},
     {"trainer", "evaluate"},
+    {"sweeps"},
     {"cli", "pytest_plugin"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

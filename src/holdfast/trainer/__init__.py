@@ -23,3 +23,11 @@ def train(settings: Settings) -> TrainResult:
     from holdfast.trainer import loop  # slow, because it imports torch; errors about the run come first
 
     return loop.train(settings, resumable)
+
+
+def check(settings: Settings) -> None:
+    """Raise HoldfastError if `train` would refuse a new run with these settings. Writes nothing."""
+    settings = plan_ranks(settings, 1)
+    from holdfast.trainer import loop
+
+    loop.check(settings)
