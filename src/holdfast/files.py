@@ -106,6 +106,15 @@ class Folder:
         except OSError as error:
             raise CheckpointError(f"{path}: cannot be read ({reason_of(error)})") from error
 
+    def open_file(self, name: str) -> io.FileIO:
+        """Open a file for reading; raise CheckpointError if it is missing, cannot be read or is no regular file."""
+        try:
+            return self._open(name, READ)
+        except FileNotFoundError:
+            raise CheckpointError(f"{self.path / name}: missing") from None
+        except OSError as error:
+            raise CheckpointError(f"{self.path / name}: cannot be read ({reason_of(error)})") from error
+
     def lines(self, name: str, max_bytes: int) -> Iterator[bytes]:
         """Yield the complete lines of a file without their line ends, and never read more than the caller asks for.
 

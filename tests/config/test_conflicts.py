@@ -26,6 +26,11 @@ DEAD = [
     (["trainer.start_states=stored", "policy.core=none"], None),
     (["trainer.burn_in=0", "policy.core=none"], None),
     (["trainer.reset_memory_each_rollout=off", "policy.core=none"], None),
+    (["wandb.project=mine"], "wandb=on"),
+    (["wandb.entity=us"], "wandb=offline"),
+    (["wandb.group=a"], "wandb=on"),
+    (["wandb.tags=[a]"], "wandb=on"),
+    (["wandb.name=a"], "wandb=on"),
     (["trainer.start_states=refreshed", "trainer.update_epochs=1"], "trainer.update_epochs=2"),
 ]
 

@@ -108,7 +108,7 @@ def test_files_take_the_short_forms_and_yaml_switches(write):
     loaded = load_settings([file])
     assert (loaded.env.name, loaded.env.hide) == ("gym:CartPole-v1", [1])
     assert (loaded.policy.py_agent, loaded.policy.core) == ("box", "gru")
-    assert (loaded.tensorboard, loaded.wandb) == ("on", "off")
+    assert (loaded.tensorboard, loaded.wandb.mode) == ("on", "off")
     assert loaded.trainer.total_timesteps == 1_000_000
     assert loaded.trainer.normalize_advantage is False
 

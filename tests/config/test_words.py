@@ -24,7 +24,7 @@ def test_the_seeds_command_line():
     )
     assert isinstance(settings.policy, PlainPolicySettings)
     assert isinstance(settings.env, MemoryEnv)
-    assert (settings.run, settings.wandb) == ("test_fast", "off")
+    assert (settings.run, settings.wandb.mode) == ("test_fast", "off")
     assert (settings.trainer.total_timesteps, settings.trainer.num_workers) == (5000, 2)
 
 
@@ -66,9 +66,11 @@ def test_the_long_forms_are_the_short_forms():
         ("debug.shapes=true", "debug.shapes", True),
         ("tensorboard=on", "tensorboard", "on"),
         ("tensorboard=true", "tensorboard", "on"),
-        ("wandb=off", "wandb", "off"),
-        ("wandb=offline", "wandb", "offline"),
-        ("wandb=False", "wandb", "off"),
+        ("wandb=off", "wandb.mode", "off"),
+        ("wandb=offline", "wandb.mode", "offline"),
+        ("wandb=False", "wandb.mode", "off"),
+        ("wandb.mode=on", "wandb.mode", "on"),
+        ("wandb={mode: on, group: a}", "wandb.group", "a"),
         ("progress=off", "progress", "off"),
         ("env.window=5", "env.window", 5),
         ("run=1e3", "run", "1e3"),  # a name, whatever YAML thinks of it

@@ -149,7 +149,12 @@ EFFECT_ELSEWHERE = {
     "audit",
     "progress",
     "tensorboard",
-    "wandb",
+    "wandb.mode",
+    "wandb.project",
+    "wandb.entity",
+    "wandb.group",
+    "wandb.tags",
+    "wandb.name",
     "policy.compile",
     "policy.weights",
     "policy.kwargs",
@@ -442,6 +447,29 @@ def test_wandb_without_its_package_is_refused(tmp_path, monkeypatch):
     with pytest.raises(SettingsError, match="wandb"):
         run([*GYM, "wandb=offline"], tmp_path, "wandb")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("word", "argument", "value"),
+    [
+        ("wandb.mode=on", "mode", "online"),
+        ("wandb.project=mine", "project", "mine"),
+        ("wandb.entity=us", "entity", "us"),
+        ("wandb.group=lr", "group", "lr"),
+        ("wandb.tags=[a]", "tags", ["a"]),
+        ("wandb.name=first", "name", "first"),
+    ],
+)
+def test_wandb_is_told(word, argument, value, tmp_path, monkeypatch):
+    from types import SimpleNamespace
+
+    told = []
+    sink = SimpleNamespace(log=lambda *_, **__: None, finish=lambda: None)
+    module = SimpleNamespace(init=lambda **given: told.append(given) or sink)
+    monkeypatch.setitem(__import__("sys").modules, "wandb", module)
+    mode = [] if word.startswith("wandb.mode") else ["wandb=offline"]
+    run([*GYM, *mode, word], tmp_path, "told")
+    assert told[0][argument] == value
 
 
 def test_policy_compile_calls_torch_compile(monkeypatch, tmp_path):

@@ -16,7 +16,7 @@ import pytest
 
 import holdfast
 from support.commands import Commands
-from support.hostile import COMMANDS, READ, SECRET, TARGET, Place, check, check_harmless, make_place, pipe
+from support.hostile import COMMANDS, GOLDEN, READ, SECRET, TARGET, Place, check, check_harmless, make_place, pipe
 from support.hostile_kinds import MORE
 
 ROOT = Path(holdfast.__file__).parent
@@ -83,7 +83,7 @@ def names(key: str, value: str) -> Callable[[Place], Any]:
     return make
 
 
-RUN_FILES = ("config.yaml", "metrics.jsonl", "summary.json", "run-id", "lock")
+RUN_FILES = ("config.yaml", "metrics.jsonl", "summary.json", "failed.json", "run-id", "lock")
 PARTIAL = (".config.yaml.partial", ".summary.json.partial", ".run-id.partial")
 KINDS: dict[str, Callable[[Place], Any]] = {
     **{f"a link as {name}": link_to_file(name) for name in (*RUN_FILES, *PARTIAL, "wandb-id")},
@@ -268,3 +268,22 @@ def test_files_of_a_run_are_opened_in_one_place_only():
 )
 def test_each_way_to_open_by_path_is_seen(source):
     assert calls_by_path(source)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_runs_and_compare_only_look(commands, place, kind):
+    """Also in the run itself nothing changes; the only new file is the picture of `compare`."""
+    shutil.copytree(GOLDEN, place.run.parent / "other")
+    KINDS[kind](place)
+    before = place.outside(), place.inside()
+    listed = commands("runs", cwd=place.marker.parent)
+    assert listed.code == 0, listed.err
+    assert "\nother  " in listed.out, "one run hides no other"
+    compared = commands("compare", "victim", "other", cwd=place.marker.parent)
+    for done in (listed, compared):
+        check_harmless(done, place)
+        assert len(done.lines) <= 4, done.err
+        assert SECRET not in done.err + done.out
+    (place.run.parent / "compare.svg").unlink(missing_ok=True)
+    assert (place.outside(), place.inside()) == before

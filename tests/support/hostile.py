@@ -73,6 +73,11 @@ class Place:
             around += [Path(folder, name) for name in [*folders, *files]]
         return {str(path.relative_to(top)): _state(path) for path in around}
 
+    def inside(self) -> dict[str, tuple[int, int, int]]:
+        """The entries of the run itself, with what a write would change."""
+        found = [(path.name, path.lstat()) for path in self.run.iterdir()]
+        return {name: (status.st_mode, status.st_size, status.st_mtime_ns) for name, status in found}
+
 
 def _state(path: Path) -> object:
     if path.is_symlink():

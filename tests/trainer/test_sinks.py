@@ -1,6 +1,7 @@
 import math
 import os
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -103,3 +104,59 @@ def test_the_wandb_id_is_whole_or_absent(tmp_path, monkeypatch):
 def test_what_the_world_reports_has_a_section_of_its_own():
     figures = sinks_module._figures({"info/success": 0.5, "eval/return": 1.0, "entropy": 2.0, "skipped": 0})
     assert figures == {"info/success": 0.5, "eval/return": 1.0, "loss/entropy": 2.0, "other/skipped": 0.0}
+
+
+@pytest.fixture
+def wandb(monkeypatch):
+    """Stand in for the package; the arguments of every `init`."""
+    calls = []
+
+    def init(**given):
+        calls.append(given)
+        return SimpleNamespace(log=lambda *_, **__: None, finish=lambda: None)
+
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
+    return calls
+
+
+def test_what_weights_and_biases_is_told(tmp_path, wandb):
+    make_sinks(settings(tmp_path, "wandb=on"), Folder.open(tmp_path))
+    labels = ["wandb.project=mine", "wandb.entity=us", "wandb.group=lr", "wandb.tags=[a, b c]", "wandb.name=first"]
+    make_sinks(settings(tmp_path, "wandb=offline", *labels), Folder.open(tmp_path))
+    plain, labelled = ({key: call[key] for key in WANDB} for call in wandb)
+    assert plain == dict(zip(WANDB, ("holdfast", None, None, [], tmp_path.name, "online"), strict=True))
+    assert labelled == dict(zip(WANDB, ("mine", "us", "lr", ["a", "b c"], "first", "offline"), strict=True))
+    assert wandb[1]["config"]["wandb"]["group"] == "lr"
+
+
+WANDB = ("project", "entity", "group", "tags", "name", "mode")
+
+
+def test_tensorboard_has_the_settings_as_hyperparameters(tmp_path):
+    """In the same folder of events as the metrics, so that the tab HPARAMS finds the return of each run."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.hparams import metadata
+
+    for lr, done in (("1e-3", 0), ("1e-3", 512)):  # a run, and its resume
+        words = ["tensorboard=on", f"trainer.lr={lr}", "trainer.normalize_advantage=off", "policy.sees=[action]"]
+        (sink,) = make_sinks(settings(tmp_path, *words), Folder.open(tmp_path), done)
+        sink.log({"episode_return": 0.25}, done + 512)
+        sink.close()
+    assert [path for path in (tmp_path / "tensorboard").iterdir() if path.is_dir()] == []
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    found = events.summary_metadata
+    start = metadata.parse_session_start_info_plugin_data(found[metadata.SESSION_START_INFO_TAG].plugin_data.content)
+    assert start.hparams["trainer.lr"].number_value == 1e-3
+    assert start.hparams["env.name"].string_value == "memory"
+    assert start.hparams["trainer.normalize_advantage"].string_value == "off"
+    assert start.hparams["policy.sees"].string_value == "['action']"
+    assert start.hparams["trainer.stop_at_return"].string_value == "None"
+    assert not {"run", "runs_dir", "progress"} & set(start.hparams)
+    experiment = metadata.parse_experiment_plugin_data(found[metadata.EXPERIMENT_TAG].plugin_data.content)
+    (metric,) = [info.name.tag for info in experiment.metric_infos]
+    assert metric in events.Tags()["scalars"], "the metric of the tab is one that is logged"
+    assert {info.name for info in experiment.hparam_infos} == set(start.hparams)
+    end = metadata.parse_session_end_info_plugin_data(found[metadata.SESSION_END_INFO_TAG].plugin_data.content)
+    assert end.status == 1  # success
+    assert [event.step for event in events.Scalars(metric)] == [512, 1024]

@@ -339,4 +339,4 @@ def bench(
         raise typer.Exit(subprocess.call([sys.executable, str(script), *(args or ())]))
 
 
-from holdfast.cli import export_command  # noqa: E402, F401  (registers its command, which `--help` lists last)
+from holdfast.cli import across_runs, export_command, sweep_command  # noqa: E402, F401  (they register their commands)

@@ -12,11 +12,15 @@ from holdfast.config.settings import Settings
 
 
 class Needs(NamedTuple):
-    """A rule: `keys` have an effect only if `holds(settings)` is true; `wanted` is that condition as text."""
+    """A rule: `keys` have an effect only if `holds(settings)` is true; `wanted` is that condition as text.
+
+    only_given: a value in a file is no conflict, so that wandb=off works without removing the other keys of the file.
+    """
 
     wanted: str
     holds: Callable[[Settings], bool]
     keys: tuple[str, ...]
+    only_given: bool = False
 
 
 def _schedule(name: str) -> Needs:
@@ -24,6 +28,7 @@ def _schedule(name: str) -> Needs:
     return Needs(f"{key}.kind=linear or cosine", lambda s: attrgetter(f"{key}.kind")(s) != "constant", (f"{key}.end",))
 
 
+WANDB_KEYS = ("wandb.project", "wandb.entity", "wandb.group", "wandb.tags", "wandb.name")
 MEMORY_KEYS = ("policy.memory_scope", "trainer.start_states", "trainer.burn_in", "trainer.reset_memory_each_rollout")
 NEEDS = (
     Needs(
@@ -38,6 +43,7 @@ NEEDS = (
     Needs("trainer.value_coef above 0", lambda s: s.trainer.value_coef > 0, ("trainer.value_clip",)),
     Needs("trainer.update_epochs of 2 or more", lambda s: s.trainer.update_epochs > 1, ("trainer.target_kl",)),
     Needs("eval.interval above 0", lambda s: s.eval.interval > 0, ("eval.episodes", "eval.greedy")),
+    Needs("wandb=on or wandb=offline", lambda s: s.wandb.mode != "off", WANDB_KEYS, only_given=True),
     Needs("recurrent memory, which policy.core=none does not have", lambda s: s.policy.core != "none", MEMORY_KEYS),
 )
 
@@ -54,7 +60,8 @@ def find_conflicts(settings: Settings, given: Collection[str] = ()) -> Iterator[
 
     for rule in NEEDS:
         for key in rule.keys if not rule.holds(settings) else ():
-            if key in given or attrgetter(key)(settings) != keys_by_name()[key][0].default:
+            is_default = attrgetter(key)(settings) == keys_by_name()[key][0].default
+            if key in given or not (is_default or rule.only_given):
                 yield conflict(key, f"has no effect without {rule.wanted}. Change that setting or remove this key.")
 
     trainer, num_envs = settings.trainer, settings.env.num_envs

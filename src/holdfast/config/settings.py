@@ -9,10 +9,21 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from holdfast.config.sections import Count, EnvSettings, NonNegative, PolicySettings, Positive, Section, Unit, setting
+from holdfast.config.sections import (
+    PRINTABLE,
+    Count,
+    EnvSettings,
+    NonNegative,
+    PolicySettings,
+    Positive,
+    Section,
+    Unit,
+    setting,
+)
 
 Interval = Annotated[int, Field(ge=0, le=10**9)]
 Return = Annotated[float, Field(ge=-1e12, le=1e12)]
+Tag = Annotated[str, Field(min_length=1, max_length=64, pattern=rf"^{PRINTABLE}+$")]
 
 
 class Schedule(Section):
@@ -139,6 +150,39 @@ class EvalSettings(Section):
     greedy: bool = setting(True, "take the most probable action instead of sampling one")
 
 
+class WandbSettings(Section):
+    mode: Literal["on", "offline", "off"] = setting("off", "also log to Weights & Biases; short: wandb=on")
+    project: str = setting(
+        "holdfast",
+        "project of the run",
+        max_length=128,
+        pattern=r"^[^/\\#?%:\p{C}\p{Zl}\p{Zp}]+$",
+        allowed="a name without / \\ # ? % : (at most 128 characters)",
+    )
+    entity: str | None = setting(
+        None,
+        "user or team that the project belongs to (None: your default)",
+        max_length=128,
+        pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$",
+        allowed="the name of a user or a team",
+    )
+    group: str | None = setting(
+        None,
+        "group of the run (None: no group; in a sweep, the sweep's name)",
+        max_length=128,
+        pattern=rf"^{PRINTABLE}+$",
+        allowed="a name (at most 128 characters)",
+    )
+    tags: list[Tag] = setting([], "tags of the run", "a list such as [baseline, long], each a name", max_length=50)
+    name: str | None = setting(
+        None,
+        "name of the run in Weights & Biases (None: the name of the run folder)",
+        max_length=128,
+        pattern=rf"^{PRINTABLE}+$",
+        allowed="a name (at most 128 characters)",
+    )
+
+
 class DebugSettings(Section):
     shapes: bool = setting(False, "log tensor shapes and memory use during the first update")
     poison: bool = setting(False, "fill the experience buffer with NaN before every rollout, to expose unwritten rows")
@@ -181,5 +225,5 @@ class Settings(Section):
         "auto", "progress display; `auto`: bars in a terminal, else lines"
     )
     tensorboard: Literal["on", "off"] = setting("off", "also write TensorBoard events into the run folder")
-    wandb: Literal["on", "offline", "off"] = setting("off", "also log to Weights & Biases")
+    wandb: WandbSettings = setting(WandbSettings(), "Weights & Biases")
     debug: DebugSettings = setting(DebugSettings(), "settings for debugging")

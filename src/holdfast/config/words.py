@@ -14,7 +14,7 @@ from holdfast.config.sections import agent_names, find_policy, find_world
 from holdfast.config.values import MAX_DEPTH, parse_yaml
 from holdfast.errors import SettingsError, printable
 
-SHORT = {"env": "env.name", "py_agent": "policy.py_agent", "agent": "policy.agent"}
+SHORT = {"env": "env.name", "py_agent": "policy.py_agent", "agent": "policy.agent", "wandb": "wandb.mode"}
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import pydantic_core
 
 from holdfast.config import Settings, settings_to_yaml
 from holdfast.custom_code import end_if_forked
-from holdfast.errors import CheckpointError, HoldfastError, SettingsError, printable, reason_of
+from holdfast.errors import CheckpointError, HoldfastError, SettingsError, one_line, printable, reason_of
 from holdfast.files import Folder, restore_umask, write_error
 from holdfast.runs.lock import RunLock
 
@@ -30,6 +30,7 @@ TIMING = frozenset({"wall_s", "sps", "rss_mb", "share_world", "share_inference",
 MAX_LINE = 2**20  # bytes of one update's metrics; a few thousand are usual
 SUMMARY = "summary.json"
 CHECKPOINTS = "checkpoints"
+FAILED = "failed.json"  # the error that ended the run; a run without it and without a summary was stopped or killed
 RUN_ID = "run-id"  # made when the run begins; every checkpoint of the run contains it
 
 
@@ -94,7 +95,8 @@ class RunFolder:
             run._cut_metrics(saved)
             if not finished:
                 run._write_config(settings)
-            folder.remove(SUMMARY)
+            for name in (SUMMARY, FAILED):
+                folder.remove(name)
             on_error.pop_all()
         return run
 
@@ -149,6 +151,12 @@ class RunFolder:
         except OSError as error:
             raise write_error(self.path / SUMMARY, error) from error
 
+    def _write_failure(self, error: BaseException) -> None:
+        """Record the error that ended the run. If that fails, as on a full disk, the run counts as stopped."""
+        text = printable(one_line(error, 1000), 1000)
+        named = text if isinstance(error, HoldfastError) else f"{type(error).__name__}: {text}"
+        self.folder.replace(FAILED, _to_json({"error": named}, indent=2))
+
     def close(self) -> None:
         self.end_unless_owner()
         for close in (self._metrics.close, self._lock.release, self.folder.close):
@@ -158,9 +166,12 @@ class RunFolder:
     def __enter__(self) -> RunFolder:
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None = None, *_: object) -> None:
         """Close the run. If it failed before its first update, delete the folder, so that the name is free again."""
         self.end_unless_owner()
+        with suppress(OSError, HoldfastError):
+            if isinstance(error, Exception | SystemExit) and has_begun(self.path):  # not a signal, which stops the run
+                self._write_failure(error)
         with suppress(OSError):
             if kind is not None and not has_begun(self.path):
                 for name in (METRICS, CONFIG, RUN_ID):
@@ -176,9 +187,11 @@ def runs_folder(settings: Settings) -> Path:
 
 
 def find_run(text: str, runs_dir: Path) -> Path:
-    """Return the folder of a run, given its path or its name below `runs_dir`."""
+    """Return the folder of a run, given its path or its name below `runs_dir`, such as demo or SWEEP/001-seed_0."""
     named = runs_dir / text
-    path = Path(text) if "/" in text or not os.path.isfile(named / CONFIG) else named  # pathlib raises for long names
+    path = named if os.path.isfile(named / CONFIG) else Path(text)  # pathlib raises for long names
+    if "/" in text and os.path.isfile(Path(text) / CONFIG):
+        path = Path(text)
     if os.path.isfile(path / CONFIG):
         return path
     reason = f"has no {CONFIG}, so it is not a run" if os.path.isdir(path) or os.path.isdir(named) else "no such run"

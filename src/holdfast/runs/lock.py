@@ -7,12 +7,14 @@ import errno
 import fcntl
 import io
 import os
+import time
 from pathlib import Path
 
-from holdfast.errors import SettingsError
+from holdfast.errors import CheckpointError, SettingsError
 from holdfast.files import Folder
 
 LOCK = "lock"
+TRIES, PAUSE_S = 5, 0.02  # `is_in_use` holds the lock for a moment
 
 
 # Not filelock: it keeps its file after release and advises against removing it, it locks pipes, and in version 3
@@ -24,8 +26,12 @@ class RunLock:
         self._folder, self._file = folder, file
 
     @classmethod
-    def take(cls, folder: Folder) -> RunLock:
-        """Lock the folder; if it is already locked, raise SettingsError with the process id of the owner."""
+    def take(cls, folder: Folder, option: str = "run=") -> RunLock:
+        """Lock the folder; if it is already locked, raise SettingsError with the process id of the owner.
+
+        option: what names the folder on the command line.
+        """
+        tries = 0
         while True:
             file = folder.append(LOCK)
             handle = file.fileno()
@@ -36,10 +42,13 @@ class RunLock:
                 file.close()
                 if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                     raise
+                if (tries := tries + 1) < TRIES:
+                    time.sleep(PAUSE_S)
+                    continue
                 path = folder.path
                 raise SettingsError(
-                    f"run={path.name}: {path} is in use by process {owner or 'unknown'}.\n"
-                    "Wait for that process, stop it, or choose another run=NAME."
+                    f"{option}{path.name}: {path} is in use by process {owner or 'unknown'}.\n"
+                    f"Wait for that process, stop it, or choose another {option}NAME."
                 ) from None
             if folder.holds(LOCK, handle):
                 break
@@ -61,3 +70,17 @@ def refuse_if_in_use(path: Path) -> None:
     with contextlib.suppress(OSError), Folder.open(path) as folder:  # a folder that cannot be locked fails later
         if folder.has(LOCK):
             RunLock.take(folder).release()
+
+
+def is_in_use(folder: Folder) -> bool:
+    """Return whether a process has locked the folder. Writes nothing, so it also works in a read-only folder."""
+    try:
+        if not folder.has(LOCK):
+            return False
+        with folder.open_file(LOCK) as file:
+            fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except CheckpointError:  # no lock of ours
+        return False
+    except OSError as error:
+        return error.errno in (errno.EWOULDBLOCK, errno.EACCES)
+    return False

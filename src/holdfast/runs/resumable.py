@@ -24,6 +24,9 @@ FREE = re.compile(
     r"|trainer\.(num_workers|worker_|rank|checkpoint_interval|keep\.|on_disk_error|skipped_updates|weight_metrics_interval)"
 )
 
+# Settings that say where a run is stored and shown. Runs are not compared by them.
+BOOKKEEPING = frozenset({"run", "runs_dir", "resume", "progress", "wandb.name"})
+
 
 @dataclass(frozen=True)
 class Resumable:

@@ -27,3 +27,11 @@ def train(settings: Settings, callback: Callback | None = None) -> TrainResult:
     from holdfast.trainer import loop  # slow, because it imports torch; errors about the run come first
 
     return loop.train(settings, resumable, callback=callback)
+
+
+def check(settings: Settings) -> None:
+    """Raise HoldfastError if `train` would refuse a new run with these settings. Writes nothing."""
+    settings = plan_ranks(settings, 1)
+    from holdfast.trainer import loop
+
+    loop.check(settings)

@@ -49,6 +49,23 @@ class TrainResult:
     summary: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A run that may start: its settings fit the world, the agent and this machine."""
+
+    shards: Shards
+    plan: BatchPlan
+    goal: Goal
+    start: Start
+
+
+@process_restored()
+@exits_reported()
+def check(settings: Settings) -> None:
+    """Raise HoldfastError if training would refuse a new run with these settings. Builds the agent, writes nothing."""
+    _prepare(settings, None, None, audit=False)
+
+
 @process_restored()
 @exits_reported()
 def train(
@@ -59,19 +76,8 @@ def train(
     group: the ranks that share the run (None: this process alone). Only rank 0 writes files.
     """
     runs = runs_folder(settings).absolute()  # from here on, the world may change the working directory
-    shards = Shards.of(settings.trainer.shards or 1, group or Group(), settings.seed)
-    spec = settings.env.describe()
-    num_slots = settings.env.num_envs * spec.agents_per_env
-    plan = plan_batches(settings.trainer, num_slots)
-    goal = Goal.of(settings.trainer, plan.updates, num_slots)
-    check_sinks(settings)
-    check_eval(settings)
-    prepare_process(settings)
-    start = start_or_resume(resumable, settings, spec, plan, shards)
-    if shards.group.leads:
-        audit_first(settings, start.agent.graph)
-    check_experience_spec(start.agent.policy)
-    check_memory(settings, start.agent.policy, plan, num_slots // shards.group.size)
+    prepared = _prepare(settings, resumable, group)
+    shards, plan, goal, start = prepared.shards, prepared.plan, prepared.goal, prepared.start
     state = start.saved.state if start.saved else None
     saved = state.update if state else 0
     signals, run = StopSignals(), None
@@ -92,6 +98,24 @@ def train(
             logger.warning("The run in %s failed%s", settings.env.name, _describe_saved(settings, run))
         raise
     return TrainResult(run.path if run else runs, summary)
+
+
+def _prepare(settings: Settings, resumable: Resumable | None, group: Group | None, audit: bool = True) -> Prepared:
+    """Check the settings, and build the agent or restore it. Writes nothing."""
+    shards = Shards.of(settings.trainer.shards or 1, group or Group(), settings.seed)
+    spec = settings.env.describe()
+    num_slots = settings.env.num_envs * spec.agents_per_env
+    plan = plan_batches(settings.trainer, num_slots)
+    goal = Goal.of(settings.trainer, plan.updates, num_slots)
+    check_sinks(settings)
+    check_eval(settings)
+    prepare_process(settings)
+    start = start_or_resume(resumable, settings, spec, plan, shards)
+    if shards.group.leads and audit:
+        audit_first(settings, start.agent.graph)
+    check_experience_spec(start.agent.policy)
+    check_memory(settings, start.agent.policy, plan, num_slots // shards.group.size)
+    return Prepared(shards, plan, goal, start)
 
 
 def _train(
