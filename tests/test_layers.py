@@ -17,7 +17,7 @@ LAYERS = [
     {"envs", "policies", "ppo"},
     {"rollout", "checkpoint", "audit"},
     {"deploy"},
-    {"trainer", "evaluate"},
+    {"trainer", "evaluate", "export"},
     {"cli", "pytest_plugin"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 import typer
 
 import holdfast
+import holdfast.cli.export_command  # registers its command
 from holdfast.cli.base import PyAgent, RunsDir, Words, app, check_output
 from holdfast.cli.failures import FAILED, Output, error_for, reporting_failures
 from holdfast.cli.supervise import exit_despite_threads, supervised

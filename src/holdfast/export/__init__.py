@@ -1,0 +1,1 @@
+"""Export a trained agent to be used without Holdfast."""
