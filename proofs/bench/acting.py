@@ -72,7 +72,9 @@ def onnx_step(path: Path, policy: Any, env: Any, obs: np.ndarray) -> Any:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(export_onnx(policy, path, env).path, options)
     feeds = {
-        port.name: np.zeros([len(obs) if size == "batch" else size for size in port.shape], port.type[7:-1].replace("float", "float32"))
+        port.name: np.zeros(
+            [len(obs) if size == "batch" else size for size in port.shape], port.type[7:-1].replace("float", "float32")
+        )
         for port in session.get_inputs()
     }
     feeds["obs"] = obs

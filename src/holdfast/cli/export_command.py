@@ -25,6 +25,10 @@ def export(
     ] = None,
     onnx: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an ONNX model.")] = None,
     torch: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a program of torch.export.")] = None,
+    mettagrid: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write a policy that MettaGrid's own runner plays without Holdfast."),
+    ] = None,
     check: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Repeat the proof of a file. Checking a torch program runs its code."),
@@ -40,13 +44,15 @@ def export(
     holdfast export first --onnx first.onnx
     holdfast export runs/first --torch first.pt2 --checkpoint best
     holdfast export first env=memory env.corridor=6 --onnx long.onnx
+    holdfast export first --mettagrid first-policy
     holdfast export --check first.onnx
 
-    The file is replayed on a recorded trajectory before it is written. docs/export.md lists inputs and outputs.
+    What is written is replayed against the policy first. docs/export.md lists inputs and outputs; docs/mettagrid-export.md is about
+    MettaGrid's own runner.
     """
     with reporting_failures(), exits_reported():
         if check is not None:
-            if run is not None or onnx is not None or torch is not None:
+            if run is not None or onnx is not None or torch is not None or mettagrid is not None:
                 raise SettingsError(
                     "--check: takes one file and nothing else, as in holdfast export --check first.onnx."
                 )
@@ -54,9 +60,9 @@ def export(
             return
         if run is None:
             raise SettingsError("name a run to export, as in holdfast export first --onnx first.onnx.")
-        if onnx is None and torch is None:
+        if onnx is None and torch is None and mettagrid is None:
             raise SettingsError(
-                f"name a file to write, as in holdfast export {printable(run)} --onnx FILE, or --torch FILE."
+                f"name what to write, as in holdfast export {printable(run)} --onnx FILE, --torch FILE or --mettagrid DIR."
             )
         check_output("--onnx", onnx)
         check_output("--torch", torch)
@@ -66,6 +72,12 @@ def export(
 
         folder = find_run(run, runs_dir)
         env = load_run_world(folder / CONFIG, words or [])
+        if mettagrid is not None:
+            from holdfast.export.mettagrid import export_mettagrid
+
+            typer.echo(export_mettagrid(folder, mettagrid, env, checkpoint, py_agent).text)
+        if onnx is None and torch is None:
+            return
         from holdfast.export import export_run
 
         for exported in export_run(folder, onnx, torch, checkpoint, env, py_agent, seed):

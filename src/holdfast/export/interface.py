@@ -158,6 +158,7 @@ def metadata_of(policy: Policy, interface: Interface, source: Mapping[str, str])
         "world": policy.spec.name,
         "observation_space": json.dumps(spec["obs"]),
         "action_space": json.dumps(spec["actions"]),
+        "environment_spaces": policy.spec.spaces,  # of Gymnasium, with the names of entries; "" in MettaGrid
         "action_names": json.dumps(action_names(policy.spec.actions)),
         "memory_scope": policy.memory_scope,
         "inputs": json.dumps(ports["inputs"]),

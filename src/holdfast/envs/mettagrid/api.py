@@ -39,9 +39,11 @@ try:
     from mettagrid.config.reward_config import inventoryReward
     from mettagrid.config.tag import typeTag
     from mettagrid.config.vibes import Vibe
+    from mettagrid.map_builder.ascii import AsciiMapBuilder
     from mettagrid.map_builder.map_builder import HasSeed, MapBuilderConfig
     from mettagrid.mettagrid_c import MettaGrid, dtype_actions
     from mettagrid.policy.policy_env_interface import PolicyEnvInterface
+    from mettagrid.policy.submission import SubmissionPolicySpec
 except ImportError as error:
     raise SettingsError(
         "The worlds memory, collect, arena and mettagrid: need mettagrid 0.26.22 (Python 3.11 or 3.12), "
