@@ -86,6 +86,8 @@ def test_a_class_of_the_script_is_trained_loaded_and_played_to_the_digit():
             total += reward
         returns.append(total)
     assert returns == result.returns
+    run.export(onnx="recall.onnx")
+    assert holdfast.export.check("recall.onnx").actions_equal
     again = holdfast.Run("recall", env=Recall)
     assert again.evaluate(episodes=4).returns == result.returns
     with pytest.raises(SettingsError, match="may name"):

@@ -13,6 +13,12 @@ PUBLIC = {
     "Train": ["holdfast.train", "holdfast.Run", "holdfast.trainer.callback.UpdateInfo"],
     "Evaluate": ["holdfast.evaluate.EvaluationResult"],
     "Act": ["holdfast.load", "holdfast.Agent", "holdfast.deploy.Normal", "holdfast.AgentInputError"],
+    "Export": [
+        "holdfast.export.export_onnx",
+        "holdfast.export.export_torch",
+        "holdfast.export.check",
+        "holdfast.export.Proof",
+    ],
     "Your own policies": ["holdfast.policies.LSTMWrapper", "holdfast.policies.Policy"],
     "Your own environments": ["holdfast.envs.python_env"],
     "Audit": ["holdfast.audit.audit", "holdfast.audit.assertions.assert_sound"],

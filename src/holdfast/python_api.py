@@ -14,6 +14,7 @@ import torch
 
 from holdfast.config import Settings, load_run_world, load_settings
 from holdfast.config.ranks import plan_ranks, started_ranks
+from holdfast.config.sections import EnvSection
 from holdfast.deploy import Agent, load
 from holdfast.envs import OwnEnv, python_env
 from holdfast.errors import SettingsError
@@ -116,14 +117,39 @@ class Run:
         """Play new episodes of the run's world, as `holdfast evaluate` does."""
         from holdfast.evaluate import evaluate_run
 
+        world = self._world()
+        return evaluate_run(self.path, episodes, greedy, seed, checkpoint, max_steps, world, self._policy)
+
+    def export(
+        self,
+        *,
+        onnx: str | PathLike[str] | None = None,
+        torch: str | PathLike[str] | None = None,
+        mettagrid: str | PathLike[str] | None = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        """Write the trained agent for other programs, as `holdfast export` does: at least one of an ONNX file, a file of
+        torch.export, and a folder for MettaGrid's runner. Nothing is written unless it acts as the agent does.
+        """
+        from holdfast.export import export_run
+
+        world = self._world()
+        if mettagrid is not None:
+            from holdfast.export.mettagrid import export_mettagrid
+
+            export_mettagrid(self.path, Path(mettagrid), world, checkpoint, self._policy)
+        if onnx is not None or torch is not None or mettagrid is None:
+            paths = [None if file is None else Path(file) for file in (onnx, torch)]
+            export_run(self.path, *paths, checkpoint, world, self._policy)
+
+    def _world(self) -> EnvSection:
+        """Return the run's world. Its code, if it is the user's own, was given by the user."""
         env = self._env
         if env is None or isinstance(env, str):
-            world = load_run_world(self.path / CONFIG, [f"env={env}"] if env else [])
-        else:
-            world = load_run_world(self.path / CONFIG, [f"env={python_env(env).name}"])
-            assert isinstance(world, OwnEnv)
-            world = world.with_source(env)
-        return evaluate_run(self.path, episodes, greedy, seed, checkpoint, max_steps, world, self._policy)
+            return load_run_world(self.path / CONFIG, [f"env={env}"] if env else [])
+        world = load_run_world(self.path / CONFIG, [f"env={python_env(env).name}"])
+        assert isinstance(world, OwnEnv)
+        return world.with_source(env)
 
 
 def _take_env(keywords: dict[str, Any]) -> Any:

@@ -109,7 +109,7 @@ def test_the_script_is_in_the_docs():
     ("args", "said"),
     [
         ((), "name a run to export"),
-        (("cart",), "--onnx FILE, or --torch FILE"),
+        (("cart",), "--onnx FILE, --torch FILE or --mettagrid DIR"),
         (("nobody", "--onnx", "a.onnx"), "no such run"),
         (("cart", "--onnx", "nowhere/a.onnx"), "existing folder"),
         (("cart", "--onnx", "a", "--torch", "a"), "two different files"),

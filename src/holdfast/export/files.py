@@ -57,7 +57,7 @@ def export_run(
     torch_file: str | Path | None = None,
     checkpoint: str | None = None,
     env: EnvSection | None = None,
-    py_agent: str | None = None,
+    py_agent: str | type[Policy] | None = None,
     seed: int = SEED,
 ) -> list[Exported]:
     """Export a run's newest usable checkpoint, or `checkpoint`, for the run's world, or for `env`.

@@ -88,7 +88,11 @@ class Played:
 
 
 def export_mettagrid(
-    run_dir: Path, folder: Path, env: EnvSection, checkpoint: str | None = None, py_agent: str | None = None
+    run_dir: Path,
+    folder: Path,
+    env: EnvSection,
+    checkpoint: str | None = None,
+    py_agent: str | type[Policy] | None = None,
 ) -> Exported:
     """Export the agent of a run as a policy for MettaGrid's runner. Nothing is left behind if that fails.
 
