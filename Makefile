@@ -6,7 +6,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test check fix format lint types fast-tests bench bench-peers walk audit-peers audit-agents audit-matrix audit-unusual learn learn-agents export-table bugs soak kills chaos ranks hosts worlds api clean
+.PHONY: help install train test check fix format lint types fast-tests bench bench-peers walk audit-peers audit-agents audit-matrix audit-unusual learn learn-agents export-table bugs soak kills chaos ranks hosts worlds sweep-proof api clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -112,6 +112,9 @@ worlds: $(VENV)/.installed-dev  ## train, kill, resume and evaluate in over 80 e
 
 api: $(VENV)/.installed  ## write docs/api.md from the docstrings
 	$(BIN)/python tools/api_reference.py
+
+sweep-proof: $(VENV)/.installed-dev  ## kill a sweep of 3 x 3 runs twice: is its table the same? Search for a learning rate with 12 trials (10 minutes)
+	$(BIN)/python proofs/sweep.py $(ARGS)
 
 clean:  ## remove environments and caches, never runs
 	rm -rf $(VENV) .venv-* .pytest_cache .ruff_cache .hypothesis build dist

@@ -31,7 +31,7 @@ def begin(folder: Path, name: str, *words: str, returns: tuple[float, ...] = (1.
     with RunFolder.create(given) as made:
         for i, value in enumerate(returns, start=1):
             made.log_metrics({"update": i, "agent_steps": 100 * i, "episode_return": value})
-        made.write_summary({"episode_return_mean": value})
+        made.write_summary({"episode_return_mean": returns[-1]})
     return made.path
 
 

@@ -9,6 +9,7 @@ from typer.main import get_group
 
 from holdfast.cli.app import app
 from holdfast.config import load_settings
+from holdfast.sweeps.plan import check_plan, make_plan
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -47,6 +48,9 @@ def test_commands_exist_and_their_settings_load(page, tmp_path, monkeypatch):
             given = [word for word in words[1:] if "=" in word]
             if not any("runs/" in word for word in given):  # names a run, which does not exist here
                 load_settings(given)
+        elif words[1:2] == ["sweep"]:
+            trials = int(words[words.index("--trials") + 1]) if "--trials" in words else 0
+            check_plan(make_plan([word for word in words[2:] if "=" in word], None, trials, "episodes", False))
         elif words[1:2] == ["evaluate"]:
             load_settings([word for word in words[2:] if word.startswith("env")])
 

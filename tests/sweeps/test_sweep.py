@@ -1,4 +1,4 @@
-"""Sweeps that are killed, stopped, fail or search: the same table as if nothing had happened, and nothing left behind."""
+"""Sweeps: what is started and proposed, what is checked before, the table; and children that end with their sweep."""
 
 from __future__ import annotations
 
@@ -7,158 +7,30 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from holdfast.config import load_settings
 from holdfast.errors import SettingsError
 from holdfast.files import Folder
-from holdfast.runs.listing import find_runs, read_row
 from holdfast.runs.lock import RunLock
-from holdfast.sweeps import processes as processes_module
 from holdfast.sweeps import sweep as sweep_module
 from holdfast.sweeps.check import first_refusal
-from holdfast.sweeps.plan import Run, make_plan, run_words
+from holdfast.sweeps.plan import make_plan, run_words
 from holdfast.sweeps.results import best_words, mean_curve, outcome_of, picture_of, table_columns, table_of
 from holdfast.sweeps.store import open_sweep
 from holdfast.sweeps.sweep import SweepRunner
 from holdfast.trainer import train
-from support.runs import CARTPOLE, comes_true, gone, last_of_each
-
-WORDS = last_of_each([word for word in CARTPOLE if not word.startswith("progress")])
-AXES = ["trainer.lr=3e-3,1e-4", "seed=0..1"]
-WORLD = """
-import gymnasium
-
-class Breaks(gymnasium.Env):
-    observation_space = gymnasium.spaces.Box(0, 1, (1,))
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def __init__(self, after=10**9):
-        self.left = after
-
-    def reset(self, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return self.observation_space.low, {}
-
-    def step(self, action):
-        self.left -= 1
-        if self.left == 0:
-            raise RuntimeError("the world broke\\nat last")
-        self.t += 1
-        return self.observation_space.low, float(action), self.t == 5, False, {}
-
-def crashes():
-    import os
-    os.kill(os.getpid(), 9)
-"""
-
-
-def sweep_process(folder: Path, *words: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "holdfast", "sweep", *words]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def lines_of(sweep: Path) -> dict[str, int]:
-    return {path.parent.name: path.read_bytes().count(b"\n") for path in sweep.glob("*/metrics.jsonl")}
-
-
-def states_of(runs_dir: Path) -> dict[str, str]:
-    return {run.name: read_row(run)[0].state for run in find_runs(runs_dir)[0]}
-
-
-class Trained:
-    """Stands in for a process: the run was trained to its end in this process."""
-
-    ended, seconds = True, 1.0
-
-    def __init__(self, run: Run, words: list[str], sweep: Folder):
-        self.run = run
-        train(load_settings(words))
-
-    def close(self) -> None: ...
-
-    def why_unfinished(self) -> str:
-        return ""
+from support.runs import CARTPOLE, last_of_each
+from support.sweeps import AXES, WORDS, WORLD, run_here, train_here
 
 
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Train runs in this process; the names of runs that were started. `limit` raises before the n-th start."""
-    started: list[str] = []
-
-    def start(run: Run, words: list[str], sweep: Folder) -> Any:
-        started.append(run.name)
-        return Trained(run, words, sweep)
-
-    monkeypatch.setattr(sweep_module, "start", start)
-    monkeypatch.setattr(sweep_module, "POLL_S", 0.0)
-    return started
-
-
-def run_here(runs_dir: Path, words: list[str], name: str, trials: int = 0, jobs: int = 1) -> tuple[Any, list[Any]]:
-    """Run a sweep; return its table, and the values that it has tried."""
-    plan = make_plan(words, name, trials, "episode_return_mean", False)
-    with open_sweep(plan, runs_dir) as opened:
-        SweepRunner(opened, jobs, lambda line: None).run()
-        return table_columns(opened.plan, table_of(opened.plan, opened.proposed, opened.folder)), opened.proposed
-
-
-@pytest.mark.slow
-def test_a_sweep_that_is_killed_has_the_table_it_would_have_had(tmp_path, in_this_process):
-    words = last_of_each([*WORDS, "trainer.total_timesteps=1920", "trainer.checkpoint_interval=7", *AXES])
-    expected, _ = run_here(tmp_path / "reference", words, "demo")
-    sweep = tmp_path / "runs" / "demo"
-    process = sweep_process(tmp_path, *words, "--name", "demo", "--jobs", "2")
-    try:
-        assert comes_true(lambda: sum(n > 8 for n in lines_of(sweep).values()) == 2 or process.poll() is not None, 120)
-        children = psutil.Process(process.pid).children(recursive=True)
-        assert len(children) == 2, process.communicate()
-        process.kill()
-        assert gone(children, 10), "runs of a killed sweep save and end"
-    finally:
-        process.kill()
-        process.communicate()
-    assert states_of(tmp_path / "runs") == {f"demo/00{i}-lr_3e-3-seed_{i - 1}": "stopped" for i in (1, 2)}
-    assert all((sweep / name / "checkpoints").exists() for name in lines_of(sweep))
-    process = sweep_process(tmp_path, *words, "--name", "demo", "--jobs", "2", "--json")
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    assert "resumed 001" in err
-    assert "started 003" in err
-    assert json.loads(out)["combinations"][0]["mean"] is not None
-    plan = make_plan(words, "demo", 0, "episode_return_mean", False)
-    with Folder.open(sweep) as folder:
-        assert table_columns(plan, table_of(plan, [], folder)) == expected
-    left = sorted(path.name for path in sweep.iterdir() if not path.name[0].isdigit())
-    assert left == ["curves.svg", "logs", "sweep.json"]
-    configs = [(sweep / name / "config.yaml").read_text() for name in lines_of(sweep)]
-    assert all("threads: 1\n" in config for config in configs), "several at a time have one thread each"
-
-
-@pytest.mark.slow
-def test_a_run_that_fails_stops_no_other(tmp_path):
-    (tmp_path / "mine.py").write_text(WORLD)
-    words = [word for word in WORDS if not word.startswith("env")]
-    words += ["env=./mine.py:Breaks", "env.num_envs=4", "env.kwargs.after=40,1000000"]
-    with open_sweep(replace(make_plan(words, "demo", 0, "episodes", False), one_thread=True), tmp_path / "runs"):
-        pass  # an existing sweep is not checked again, which saves time here
-    process = sweep_process(tmp_path, *words, "--jobs", "2", "--name", "demo")
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 1, err
-    assert "1 of 2 runs did not finish: 001-after_40." in err
-    (failed,) = [line for line in out.splitlines() if "failed 001-after_40" in line]
-    assert "the world broke at last" in failed
-    assert [line.split()[0] for line in out.splitlines() if " of 1" in line] == ["1000000", "40"]
-    assert "Best: holdfast train " in out
-    assert sorted(states_of(tmp_path / "runs").values()) == ["failed", "finished"]
+    return train_here(monkeypatch)
 
 
 def test_what_training_would_refuse_is_found_before(tmp_path, monkeypatch):
@@ -171,42 +43,6 @@ def test_what_training_would_refuse_is_found_before(tmp_path, monkeypatch):
     assert "Nope-v1" in found[1]
     with pytest.raises(SettingsError, match=r"could not be checked: .* exit code -9"):
         first_refusal([["env=./mine.py:crashes"]])
-
-
-CHILD = """#!/bin/sh
-echo "$@" >> {told}
-trap 'echo TERM >> {told}; exit 143' TERM
-trap 'echo INT >> {told}; exit 130' INT
-while true; do sleep 0.02; done
-"""
-
-
-def test_a_signal_stops_the_runs_once_and_waits_for_them(tmp_path, monkeypatch):
-    """Ctrl-C in a terminal reaches the whole process group: the runs are in others, because a second signal kills."""
-    told, child = tmp_path / "told", tmp_path / "child"
-    child.write_text(CHILD.format(told=told))
-    child.chmod(0o755)
-    monkeypatch.setattr(processes_module.sys, "executable", str(child))
-    plan = make_plan([*WORDS, *AXES], "demo", 0, "episode_return_mean", False)
-    began: list[psutil.Process] = []
-    groups: set[int] = set()
-
-    def stop_once_both_run() -> None:
-        comes_true(lambda: told.exists() and told.read_text().count(" train ") == 2, 20)
-        began.extend(process for process in psutil.Process().children() if str(child) in process.cmdline())
-        groups.update(os.getpgid(process.pid) for process in began)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    threading.Thread(target=stop_once_both_run).start()
-    with open_sweep(plan, tmp_path / "runs") as opened:
-        with pytest.raises(KeyboardInterrupt):
-            SweepRunner(opened, 2, lambda line: None).run()
-        assert gone(began, 0), "it waited for them"
-    assert len(groups - {os.getpgid(0)}) == 2
-    words = told.read_text().split("\n")
-    assert words.count("TERM") == 2
-    assert words.count("INT") == 0
-    assert {word for word in " ".join(words).split() if word.startswith("seed=")} == {"seed=0", "seed=1"}
 
 
 def test_a_child_stops_when_the_pipe_of_its_sweep_closes():

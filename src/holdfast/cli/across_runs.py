@@ -146,7 +146,7 @@ def _comparison_text(compared: Comparison) -> str:
     if compared.settings:
         table = text_table("setting", *(printable(run, 60) for run in compared.values))
         for key, of_runs in compared.settings.items():
-            table.add_row(key, *(printable(of_runs[run], 60) for run in compared.values))
+            table.add_row(printable(key, 60), *(printable(of_runs[run], 60) for run in compared.values))
         parts.append(render(table))
     else:
         parts.append("The settings do not differ.")
