@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from acting import measure_acting
 from cores import measure_core
 from grid_agents import measure_agents, measure_fast
 from training import measure_end_to_end, measure_reliability
@@ -37,6 +38,10 @@ PARTS = {
     "agents": Part(
         "Every agent in both families, one epoch: time per step and agent steps per second, without worlds",
         lambda quick: measure_agents(1 if quick else 7),
+    ),
+    "acting": Part(
+        "One acting step: microseconds in training, through Agent.act, and exported to ONNX",
+        lambda quick: measure_acting(5 if quick else 40),
     ),
     "end-to-end": Part(
         "Whole training runs: agent steps per second, shares of time, experience per step",
