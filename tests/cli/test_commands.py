@@ -76,6 +76,10 @@ def test_help_is_light():
         ["evaluate", "--help"],
         ["export", "--help"],
         ["bench", "--help"],
+        ["runs", "--help"],
+        ["compare", "--help"],
+        ["sweep", "--help"],
+        ["sweep", "trainer.lr=1e-3,x"],
     ):
         done = python(code, *args)
         assert done.stderr.splitlines()[-1] == "[]", args

@@ -221,6 +221,10 @@ ALLOWED = {
     ("cli/app.py", "write_text"): "the page that --html names",
     ("runs/folder.py", "mkdir"): "the run folder itself, which the user named",
     ("runs/folder.py", "rmdir"): "the run folder itself, which the user named",
+    ("runs/listing.py", "scandir"): "the folders in the user's runs folder; of links, nothing below is listed",
+    ("sweeps/store.py", "glob"): "the names of the sweeps in the user's runs folder, for a message",
+    ("sweeps/store.py", "rmdir"): "the folder of a sweep that could not begin, if it is empty",
+    ("sweeps/check.py", "open"): "pipes",
 }
 
 

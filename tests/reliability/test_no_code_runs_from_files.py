@@ -44,8 +44,6 @@ METHODS = {
     "import_module": None,
     "exec_module": None,
     "load_module": None,
-    "run_module": None,
-    "run_path": None,
     "spec_from_file_location": None,
     "allow_pickle": None,
     "get_class": ("hydra",),
@@ -72,7 +70,6 @@ ALLOWED = {
     ),
     ("__init__.py", "import_module"): (1, "modules of this package only, in a table of this file"),
     ("config/registry.py", "import_module"): (2, "modules of this package only, found in its own folders"),
-    ("sweeps/child.py", "run_module"): (1, "this package, by its name"),
     ("config/values.py", "load"): (1, "with a subclass of yaml.SafeLoader: see test_the_loader_of_settings_is_safe"),
     ("trainer/sinks.py", "import_module"): (1, "called with literals only: see test_sinks_import_literals"),
     ("envs/pettingzoo_world.py", "import_module"): (

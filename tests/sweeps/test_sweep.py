@@ -46,7 +46,7 @@ def test_what_training_would_refuse_is_found_before(tmp_path, monkeypatch):
 
 
 def test_a_child_stops_when_the_pipe_of_its_sweep_closes():
-    code = "import os, sys, threading, time; from holdfast.sweeps.child import end_with; "
+    code = "import os, sys, threading, time; from holdfast.cli.child import end_with; "
     code += "threading.Thread(target=end_with, args=[int(sys.argv[1])], daemon=True).start(); time.sleep(60)"
     reader, writer = os.pipe()
     process = subprocess.Popen([sys.executable, "-c", code, str(reader)], pass_fds=[reader])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ import typer
 from holdfast.cli.across_runs import AsJson
 from holdfast.cli.base import RunsDir, Words, app
 from holdfast.cli.failures import FAILED, reporting_failures
-from holdfast.errors import HoldfastError, SettingsError, name_some, printable, reason_of
+from holdfast.errors import MAX_LINE, HoldfastError, SettingsError, name_some, printable, reason_of
 
 if TYPE_CHECKING:
     from holdfast.files import Folder
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.sweeps.store import Proposed
 
 MAX_JOBS = 256
+MAX_COMMAND = 4000  # characters; a longer command is cut
 logger = logging.getLogger(__name__)
 
 
@@ -60,6 +62,7 @@ def sweep(
     KEY=LOW..HIGH  all whole numbers from LOW to HIGH; with --trials, the range that is searched, also of real numbers
     seed=0..4      runs of the same combination: the table has their mean and standard deviation
     """
+    runs_dir = Path(os.path.expanduser(runs_dir))  # as training does
     with reporting_failures():
         from holdfast.sweeps.plan import make_plan
         from holdfast.sweeps.store import find_sweep, open_sweep, read_sweep
@@ -89,7 +92,11 @@ def sweep(
                 runner.run()
             except KeyboardInterrupt:
                 done = f"{runner.finished} of {opened.plan.num_runs} runs are finished"
-                logger.warning("Stopped: %s. To resume the sweep: %s", done, _command(opened.plan, jobs, runs_dir))
+                command = _command(opened.plan, jobs, runs_dir)
+                shown = (
+                    f"To resume the sweep:\n{command}" if len(command) <= MAX_LINE else "The same command resumes it."
+                )
+                logger.warning("Stopped: %s. %s", done, shown)
                 raise
             _print_result(opened.plan, opened.proposed, opened.folder, as_json)
             if runner.failed:
@@ -138,7 +145,7 @@ def _print_result(plan: Plan, proposed: Proposed, folder: Folder, as_json: bool)
         table.add_row(*(printable(text, 60) for text in row))
     typer.echo(f"\n{render(table)}")
     if words := best_words(plan, rows):
-        typer.echo(f"\nBest: holdfast train {printable(shown_words(words), 1000)}")
+        typer.echo(f"\nBest: holdfast train {printable(shown_words(words), MAX_COMMAND)}")
     if where is not None:
         typer.echo(f"The picture is in {printable(str(where), 300)}.")
 
@@ -149,4 +156,4 @@ def _command(plan: Plan, jobs: int, runs_dir: Path) -> str:
 
     options = ["--jobs", str(jobs)] if jobs > 1 else []
     options += ["--runs-dir", str(runs_dir)] if runs_dir != Path("runs") else []
-    return f"holdfast sweep {printable(shown_words([*plan.command, *options]), 1000)}"
+    return f"holdfast sweep {printable(shown_words([*plan.command, *options]), MAX_COMMAND)}"

@@ -29,8 +29,8 @@ class RunProcess:
         self._sweep = sweep
         with sweep.subfolder(LOGS, create=True) as logs, logs.append(f"{run.name}.log") as log:
             self._log_start = log.seek(0, os.SEEK_END)
-            reader, self._pipe = os.pipe()  # see child.py
-            command = [sys.executable, "-m", "holdfast.sweeps.child", str(reader), "train", *words]
+            reader, self._pipe = os.pipe()  # see cli/child.py
+            command = [sys.executable, "-m", "holdfast.cli.child", str(reader), "train", *words]
             try:
                 # Its own process group: Ctrl-C in a terminal reaches only the sweep, which stops its runs once.
                 self._process = subprocess.Popen(

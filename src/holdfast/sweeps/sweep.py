@@ -12,8 +12,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from holdfast.config import load_settings
-from holdfast.errors import HoldfastError, SettingsError
-from holdfast.runs.folder import CHECKPOINTS
+from holdfast.errors import HoldfastError, SettingsError, printable, reason_of
+from holdfast.runs.folder import CHECKPOINTS, runs_folder
 from holdfast.runs.lock import is_in_use
 from holdfast.sweeps.check import first_refusal
 from holdfast.sweeps.plan import Combination, Plan, Run, check_plan, refusal, run_words
@@ -34,7 +34,13 @@ def check_sweep(plan: Plan, runs_dir: Path, jobs: int) -> Plan:
     Worlds and agents are built only before a sweep begins: what a run that exists needs, it says itself.
     """
     check_plan(plan)
-    if not os.path.lexists(runs_dir / plan.name / SWEEP):
+    path = runs_dir / plan.name
+    first = plan.runs_of((plan.grid() or plan.extremes())[0])[0]
+    if runs_folder(load_settings([*first.words, f"runs_dir={path}"])) != path:
+        raise SettingsError(
+            f"--runs-dir {printable(str(runs_dir))}: needs a path without quotes. Choose another folder."
+        )
+    if not os.path.lexists(path / SWEEP):
         combinations = plan.grid()
         if not 0 < len(combinations) <= MAX_BUILT:
             combinations = plan.extremes()
@@ -109,8 +115,9 @@ class SweepRunner:
             resumed = self.sweep.folder.has(run.name)
             with self._signals.held():  # so that no process is started and forgotten
                 self.active.append(start(run, words, self.sweep.folder))
-        except HoldfastError as error:
-            self._fail(run, " ".join(str(error).split("\n")))
+        except (HoldfastError, OSError) as error:
+            reason = reason_of(error) if isinstance(error, OSError) else str(error)
+            self._fail(run, " ".join(reason.split("\n")))
         else:
             self.report(f"{self._count()} {'resumed' if resumed else 'started'} {run.name}")
         return True

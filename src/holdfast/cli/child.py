@@ -1,4 +1,4 @@
-"""`python -m holdfast.sweeps.child FD WORDS...`: `python -m holdfast WORDS...`, stopped when the sweep that started it is gone.
+"""`python -m holdfast.cli.child FD WORDS...`: `holdfast WORDS...`, stopped when the sweep that started it is gone.
 
 FD is a pipe whose other end the sweep holds. The system closes that end when the sweep ends, even by kill -9; then this
 process gets SIGTERM, upon which training saves a checkpoint. So nothing trains on unnoticed.
@@ -7,10 +7,11 @@ process gets SIGTERM, upon which training saves a checkpoint. So nothing trains 
 from __future__ import annotations
 
 import os
-import runpy
 import signal
 import sys
 import threading
+
+from holdfast.cli import main
 
 
 def end_with(pipe: int) -> None:
@@ -25,4 +26,4 @@ def end_with(pipe: int) -> None:
 
 if __name__ == "__main__":
     threading.Thread(target=end_with, args=[int(sys.argv.pop(1))], name="end with the sweep", daemon=True).start()
-    runpy.run_module("holdfast", run_name="__main__", alter_sys=True)
+    main()
