@@ -113,12 +113,16 @@ class Run:
         seed: int = 1_000_000,
         checkpoint: str | None = None,
         max_steps: int = 100_000,
+        both: bool = False,
     ) -> EvaluationResult:
-        """Play new episodes of the run's world, as `holdfast evaluate` does."""
+        """Play new episodes of the run's world.
+
+        both: also play with sampled actions, as `holdfast evaluate` does; their result is `sampled` of the result.
+        """
         from holdfast.evaluate import evaluate_run
 
         world = self._world()
-        return evaluate_run(self.path, episodes, greedy, seed, checkpoint, max_steps, world, self._policy)
+        return evaluate_run(self.path, episodes, greedy, seed, checkpoint, max_steps, world, self._policy, both)
 
     def export(
         self,
@@ -127,26 +131,35 @@ class Run:
         torch: str | PathLike[str] | None = None,
         mettagrid: str | PathLike[str] | None = None,
         checkpoint: str | None = None,
-    ) -> None:
-        """Write the trained agent for other programs, as `holdfast export` does: at least one of an ONNX file, a file of
-        torch.export, and a folder for MettaGrid's runner. Nothing is written unless it acts as the agent does.
+    ) -> list[Any]:
+        """Write the trained agent for other programs, as `holdfast export` does, and return what was written and its proof.
+
+        onnx, torch: a file. mettagrid: a folder for MettaGrid's runner. Nothing is written unless it acts as the agent does.
         """
         from holdfast.export import export_run
 
-        world = self._world()
+        world, bundles = self._world(), []
         if mettagrid is not None:
             from holdfast.export.mettagrid import export_mettagrid
 
-            export_mettagrid(self.path, Path(mettagrid), world, checkpoint, self._policy)
-        if onnx is not None or torch is not None or mettagrid is None:
-            paths = [None if file is None else Path(file) for file in (onnx, torch)]
-            export_run(self.path, *paths, checkpoint, world, self._policy)
+            bundles = [export_mettagrid(self.path, Path(mettagrid), world, checkpoint, self._policy)]
+        if onnx is None and torch is None and bundles:
+            return bundles
+        paths = [None if file is None else Path(file) for file in (onnx, torch)]
+        return [*bundles, *export_run(self.path, *paths, checkpoint, world, self._policy)]
 
     def _world(self) -> EnvSection:
         """Return the run's world. Its code, if it is the user's own, was given by the user."""
         env = self._env
         if env is None or isinstance(env, str):
-            return load_run_world(self.path / CONFIG, [f"env={env}"] if env else [])
+            try:
+                return load_run_world(self.path / CONFIG, [f"env={env}"] if env else [])
+            except SettingsError as error:
+                if env is not None or "env=" not in str(error):
+                    raise
+                raise SettingsError(
+                    f"{error}\nIn Python: holdfast.Run({str(self.path)!r}, env=MyEnv), with the class or its name."
+                ) from error
         world = load_run_world(self.path / CONFIG, [f"env={python_env(env).name}"])
         assert isinstance(world, OwnEnv)
         return world.with_source(env)

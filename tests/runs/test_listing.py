@@ -1,11 +1,11 @@
 """The rows of `holdfast runs`: every state a run can be in, what is read, and folders that are damaged or hostile."""
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 from holdfast.config import load_settings
 from holdfast.errors import HoldfastError, SettingsError
 from holdfast.files import Folder
-from holdfast.runs import RunFolder
+from holdfast.runs import RunFolder, lock
 from holdfast.runs.folder import find_run, size_of_metrics
 from holdfast.runs.listing import best_return, find_runs, last_metrics, name_runs, read_row, select_runs, state_of
 from holdfast.runs.lock import LOCK, RunLock, is_in_use
@@ -105,25 +105,21 @@ def test_a_killed_run_is_stopped_and_one_with_a_live_lock_is_running(tmp_path):
     assert {p.name: p.stat().st_mtime_ns for p in (tmp_path / "demo").iterdir()} == before, "looking writes nothing"
 
 
-def test_looking_at_a_lock_does_not_refuse_a_run_that_starts(tmp_path):
+def test_looking_at_a_lock_does_not_refuse_a_run_that_starts(tmp_path, monkeypatch):
     """`is_in_use` holds the lock for a moment; a run that starts at that moment tries again."""
     looking = Folder.open(tmp_path)
     (tmp_path / LOCK).write_text("1\n")
-    import fcntl
-
+    pauses = []
     with looking.open_file(LOCK) as file:
         fcntl.flock(file.fileno(), fcntl.LOCK_SH)
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                RunLock.take(Folder.open(tmp_path))
-                code = 0
-            finally:
-                os._exit(code)
-        time.sleep(0.03)
-        fcntl.flock(file.fileno(), fcntl.LOCK_UN)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+        def release(seconds):
+            pauses.append(seconds)
+            fcntl.flock(file.fileno(), fcntl.LOCK_UN)
+
+        monkeypatch.setattr(lock.time, "sleep", release)
+        RunLock.take(Folder.open(tmp_path)).release()
+    assert len(pauses) == 1
     assert not is_in_use(looking)
 
 
@@ -227,7 +223,7 @@ def test_selecting(tmp_path):
         name_runs(["lr-1", f"{tmp_path}/lr-1"], tmp_path)
 
 
-def test_fifty_long_runs_are_listed_fast(tmp_path):
+def test_of_long_runs_only_some_lines_are_parsed(tmp_path, monkeypatch):
     with begin(tmp_path, "000", rows=[]) as run:
         line = json.dumps({**ROW, **{f"metric_{i}": i / 7 for i in range(25)}}) + "\n"
         (run.path / "metrics.jsonl").write_text(line * 10_000)
@@ -235,12 +231,11 @@ def test_fifty_long_runs_are_listed_fast(tmp_path):
         (tmp_path / f"{i:03}").mkdir()
         for file in ("config.yaml", "metrics.jsonl", "run-id"):
             os.link(tmp_path / "000" / file, tmp_path / f"{i:03}" / file)
-    began = time.process_time()
+    parsed, parse = [], json.loads
+    monkeypatch.setattr(json, "loads", lambda text: parsed.append(text) or parse(text))
     rows, _ = rows_of(tmp_path)
-    seconds = time.process_time() - began
-    print(f"{seconds:.2f} s")
     assert len(rows) == 50
-    assert seconds < 5, "parsing all lines takes 15 s"
+    assert 50 <= len(parsed) <= 100, "one of the 10,000 lines of each run, not all"
 
 
 def test_the_state_of_a_stranger_is_read_without_waiting(tmp_path):

@@ -21,11 +21,10 @@ def result(values):
     return -((math.log10(float(values["trainer.lr"])) + 3) ** 2) + (values["policy.core"] == "gru")
 
 
-def search(trials, minimize=False, running=0):
+def search(trials, minimize=False):
     past = []
     for number in range(trials):
-        shown = [(values, None if number - i <= running else found) for i, (values, found) in enumerate(past)]
-        values = propose(AXES, shown, number, minimize)
+        values = propose(AXES, past, number, minimize)
         past.append((values, -result(values) if minimize else result(values)))
     return past
 
@@ -54,10 +53,11 @@ def test_results_are_used(minimize):
     assert max(past[:12]) > 0.9
 
 
-def test_failed_and_running_trials_are_no_results():
-    assert len(search(10, running=2)) == 10
-    nothing = [(values, None) for values, _ in search(8)]
-    assert propose(AXES, nothing, 8, False)
+def test_running_trials_count_as_bad_ones():
+    past = search(20)
+    running = [(values, None) for values, _ in past[-5:]]
+    assert propose(AXES, [*past[:-5], *running], 20, False) != propose(AXES, past, 20, False)
+    assert propose(AXES, [*past[:-5], *running], 20, False) != propose(AXES, past[:-5], 20, False)
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch):

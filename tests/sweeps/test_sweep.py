@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +46,12 @@ def test_what_training_would_refuse_is_found_before(tmp_path, monkeypatch):
 
 def test_a_child_stops_when_the_pipe_of_its_sweep_closes():
     code = "import os, sys, threading, time; from holdfast.cli.child import end_with; "
-    code += "threading.Thread(target=end_with, args=[int(sys.argv[1])], daemon=True).start(); time.sleep(60)"
+    code += "threading.Thread(target=end_with, args=[int(sys.argv[1])], daemon=True).start(); "
+    code += "print('ready', flush=True); time.sleep(60)"
     reader, writer = os.pipe()
-    process = subprocess.Popen([sys.executable, "-c", code, str(reader)], pass_fds=[reader])
+    process = subprocess.Popen([sys.executable, "-c", code, str(reader)], pass_fds=[reader], stdout=subprocess.PIPE)
     os.close(reader)
-    time.sleep(0.1)
+    assert process.stdout.readline() == b"ready\n"
     assert process.poll() is None
     os.close(writer)
     assert process.wait(20) == -signal.SIGTERM

@@ -34,7 +34,12 @@ def export(
         typer.Option(metavar="FILE", help="Repeat the proof of a file. Checking a torch program runs its code."),
     ] = None,
     checkpoint: Annotated[str | None, typer.Option(help="Checkpoint name, or `best`; default: the newest.")] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed for the episodes of the proof.")] = 2_000_000,
+    seed: Annotated[
+        int,
+        typer.Option(
+            min=0, max=2**31 - 1, help="Seed for the proof of a file; a DIR is proved as `holdfast evaluate` plays."
+        ),
+    ] = 2_000_000,
     py_agent: PyAgent = None,
     runs_dir: RunsDir = Path("runs"),
 ) -> None:
@@ -52,7 +57,7 @@ def export(
     """
     with reporting_failures(), exits_reported():
         if check is not None:
-            if run is not None or onnx is not None or torch is not None or mettagrid is not None:
+            if any(option is not None for option in (run, onnx, torch, mettagrid, checkpoint, py_agent)):
                 raise SettingsError(
                     "--check: takes one file and nothing else, as in holdfast export --check first.onnx."
                 )

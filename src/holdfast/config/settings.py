@@ -222,7 +222,7 @@ class Settings(Section):
         "audit the policy before training; `on`: stop if it fails, `warn`: only warn, `auto`: on for custom policies",
     )
     progress: Literal["auto", "bars", "lines", "off"] = setting(
-        "auto", "progress display; `auto`: bars in a terminal, else lines"
+        "auto", "progress display; `auto`: bars in a terminal, one redrawn line in a notebook, else lines"
     )
     tensorboard: Literal["on", "off"] = setting("off", "also write TensorBoard events into the run folder")
     wandb: WandbSettings = setting(WandbSettings(), "Weights & Biases")

@@ -1,4 +1,4 @@
-"""Agent: a trained policy that acts in a loop of the user's own, on arrays, with its memory as a value."""
+"""Agent: a trained policy that acts in a loop of the user's own, on arrays, with its state as a value."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import torch
@@ -9,6 +10,7 @@ from pydantic import ValidationError
 
 from holdfast.checkpoint import best_first, first_usable, list_checkpoints, load_policy, newest_first
 from holdfast.config import load_run_settings
+from holdfast.config.sections import EnvSection
 from holdfast.config.settings import Settings
 from holdfast.deploy.agent import Agent
 from holdfast.errors import SettingsError, first_line, printable
@@ -17,6 +19,8 @@ from holdfast.runs import find_run, resume_words
 from holdfast.runs.folder import CHECKPOINTS, CONFIG
 from holdfast.runs.json_data import as_checkpoint_error
 from holdfast.spec import WorldSpec
+
+logger = logging.getLogger(__name__)
 
 
 def load(
@@ -31,7 +35,7 @@ def load(
     """Load the trained agent of a run, to act in a loop of your own.
 
     run: the run's folder, or its name in `runs_dir`.
-    checkpoint: a name such as "step-000050", or "best" (highest mean return); None: the newest.
+    checkpoint: a name such as "00000050", or "best" (highest mean return); None: the newest.
     policy: the class of a custom policy, or FILE.py:CLASS. It is not read from the run folder, because a folder from somebody
         else could name any code.
     seed: for the actions that `greedy=False` samples.
@@ -96,6 +100,19 @@ def load_agent(
             f"{run_dir} has no {wanted}. {f'Checkpoints there: {names}.' if names else _when_saved(settings, run_dir)}"
         )
     return found[1], settings, found[0]
+
+
+def load_agent_for_world(
+    run_dir: Path, env: EnvSection, checkpoint: str | None = None, py_agent: str | type[Policy] | None = None
+) -> tuple[MettaAgent, Settings, Path]:
+    """Load the agent as `load_agent` does, to act in this world. What it does not know of the world is ignored and reported."""
+    agent, settings, path = load_agent(run_dir, checkpoint, py_agent)
+    if new := agent.initialize_to_world(env.describe(), learn=False):
+        logger.warning(
+            "the policy was not trained with these features or actions of the world, so they are ignored: %s",
+            ", ".join(new),
+        )
+    return agent, settings, path
 
 
 def _when_saved(settings: Settings, run_dir: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -12,21 +11,19 @@ import numpy as np
 
 from holdfast.config import load_run_world
 from holdfast.config.sections import EnvSection
-from holdfast.deploy.loading import load_agent
+from holdfast.deploy.loading import load_agent_for_world
 from holdfast.envs import episode_seed
 from holdfast.policies import Policy
 from holdfast.rollout import Episode, mean_info, play_episodes
 from holdfast.rollout.play import MAX_EPISODE_STEPS
 from holdfast.runs.folder import CONFIG
 
-logger = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True)
 class EvaluationResult:
     """What an agent achieved in new episodes.
 
-    returns: of every episode.
+    returns: one per episode.
     checkpoint: the name of the checkpoint that played.
     seeds: `env.reset(seed=seeds[i])` starts the episode with `returns[i]`. Empty if single episodes cannot be seeded.
     info: means of the numbers that the environments reported at the end of episodes.
@@ -57,17 +54,14 @@ def evaluate_run(
 ) -> EvaluationResult:
     """Evaluate a run's newest usable checkpoint, or `checkpoint`, on new episodes of the run's world, or of `env`.
 
-    both: also play with sampled actions, for `sampled` of the result.
+    both: also play with sampled actions, for `sampled` of the result; `greedy` must be true.
     py_agent: FILE.py:CLASS, or the class, if the run was trained with a custom policy class. It is not read from the run
     folder, because a folder from somebody else could name any code.
     """
+    if both and not greedy:
+        raise ValueError("both=True plays greedy and sampled actions, so greedy must be True.")
     env = load_run_world(run_dir / CONFIG) if env is None else env
-    agent, _, path = load_agent(run_dir, checkpoint, py_agent)
-    if new := agent.initialize_to_world(env.describe(), learn=False):
-        logger.warning(
-            "the policy was not trained with these features or actions of the world, so they are ignored: %s",
-            ", ".join(new),
-        )
+    agent, _, path = load_agent_for_world(run_dir, env, checkpoint, py_agent)
     result = evaluate(agent.policy, env, episodes, seed, greedy, max_steps=max_steps)
     sampled = evaluate(agent.policy, env, episodes, seed, greedy=False, max_steps=max_steps) if both else None
     return replace(result, checkpoint=path.name, sampled=sampled and replace(sampled, checkpoint=path.name))

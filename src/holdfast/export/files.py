@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +14,8 @@ from holdfast.checkpoint.store import MANIFEST, MAX_MANIFEST_BYTES
 from holdfast.config import load_run_world
 from holdfast.config.sections import EnvSection
 from holdfast.custom_code import process_restored
-from holdfast.deploy.loading import load_agent
+from holdfast.deploy import Agent
+from holdfast.deploy.loading import load_agent_for_world
 from holdfast.errors import HoldfastError, SettingsError, one_line, printable, reason_of
 from holdfast.export import onnx, program
 from holdfast.export.interface import FORMAT, Interface, metadata_of
@@ -25,8 +25,6 @@ from holdfast.export.trajectory import record
 from holdfast.files import Folder, read_named, write_error
 from holdfast.policies import MettaAgent, Policy
 from holdfast.runs.folder import CONFIG
-
-logger = logging.getLogger(__name__)
 
 STEPS, SLOTS, SEED = 250, 8, 2_000_000
 FEWEST_STEPS = 20
@@ -66,12 +64,7 @@ def export_run(
     """
     run_dir = Path(run_dir)
     env = load_run_world(run_dir / CONFIG) if env is None else env
-    agent, settings, path = load_agent(run_dir, checkpoint, py_agent)
-    if new := agent.initialize_to_world(env.describe(), learn=False):
-        logger.warning(
-            "the policy was not trained with these features or actions of the world, so they are ignored: %s",
-            ", ".join(new),
-        )
+    agent, settings, path = load_agent_for_world(run_dir, env, checkpoint, py_agent)
     with Folder.open(path) as folder:
         checksum = hashlib.sha256(folder.read(MANIFEST, max_bytes=MAX_MANIFEST_BYTES)).hexdigest()
     source = {
@@ -83,12 +76,12 @@ def export_run(
     return export(agent.policy, env, onnx_file, torch_file, source, seed=seed)
 
 
-def export_onnx(agent: Policy | MettaAgent, path: str | Path, env: EnvSection, seed: int = SEED) -> Exported:
+def export_onnx(agent: Agent | Policy | MettaAgent, path: str | Path, env: EnvSection, seed: int = SEED) -> Exported:
     """Export a policy as an ONNX model. env: the world to prove it in, such as `GymEnv(name="gym:CartPole-v1")`."""
     return export(_policy(agent), env, onnx_file=path, seed=seed)[0]
 
 
-def export_torch(agent: Policy | MettaAgent, path: str | Path, env: EnvSection, seed: int = SEED) -> Exported:
+def export_torch(agent: Agent | Policy | MettaAgent, path: str | Path, env: EnvSection, seed: int = SEED) -> Exported:
     """Export a policy as a program of torch.export. env: the world to prove it in."""
     return export(_policy(agent), env, torch_file=path, seed=seed)[0]
 
@@ -180,8 +173,8 @@ def _partial(name: str) -> str:
     return f".{name}.partial"
 
 
-def _policy(agent: Policy | MettaAgent) -> Policy:
-    return agent.policy if isinstance(agent, MettaAgent) else agent
+def _policy(agent: Agent | Policy | MettaAgent) -> Policy:
+    return agent if isinstance(agent, Policy) else agent.policy
 
 
 def _check_policy(policy: Policy, env: EnvSection) -> None:

@@ -7,7 +7,6 @@ DIR is a bundle, as MettaGrid calls it: policy_spec.json, a package with the pol
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shutil
 import subprocess
@@ -23,7 +22,7 @@ from uuid import uuid4
 import torch
 
 from holdfast.config.sections import EnvSection
-from holdfast.deploy.loading import load_agent
+from holdfast.deploy.loading import load_agent_for_world
 from holdfast.envs.mettagrid import api as mg  # imports mettagrid first, and restores the root logger
 from holdfast.envs.mettagrid.game import MettaGridEnv
 from holdfast.envs.mettagrid.runner import runner_episode
@@ -39,8 +38,6 @@ from holdfast.policies.tensordict_api import Acted, Inputs
 from holdfast.recurrence import State
 from holdfast.rollout import play_episodes
 from holdfast.spec import keys
-
-logger = logging.getLogger(__name__)
 
 PACKAGE = "holdfast_policy"
 CLASS_PATH = f"{PACKAGE}.{exported.HoldfastPolicy.__name__}"
@@ -104,14 +101,9 @@ def export_mettagrid(
             f"{printable(str(run_dir), 100)}: --mettagrid needs a MettaGrid world, but the world is env={env.name}."
         )
     refuse_target(folder)
-    agent, _, path = load_agent(run_dir, checkpoint, py_agent)
+    agent, _, path = load_agent_for_world(run_dir, env, checkpoint, py_agent)
     policy = agent.policy
     refuse_policy(policy)
-    if new := agent.initialize_to_world(env.describe(), learn=False):
-        logger.warning(
-            "the policy was not trained with these features or actions of the world, so they are ignored: %s",
-            ", ".join(new),
-        )
     with _named_when_done(folder) as staging:
         try:
             write_bundle(staging, policy, env, {"run": run_dir.absolute().name, "checkpoint": path.name})

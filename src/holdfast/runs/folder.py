@@ -19,7 +19,7 @@ import pydantic_core
 
 from holdfast.config import Settings, settings_to_yaml
 from holdfast.custom_code import end_if_forked
-from holdfast.errors import CheckpointError, HoldfastError, SettingsError, one_line, printable, reason_of
+from holdfast.errors import CheckpointError, HoldfastError, SettingsError, name_some, one_line, printable, reason_of
 from holdfast.files import Folder, restore_umask, write_error
 from holdfast.runs.lock import RunLock
 
@@ -197,11 +197,14 @@ def find_run(text: str, runs_dir: Path) -> Path:
     reason = f"has no {CONFIG}, so it is not a run" if os.path.isdir(path) or os.path.isdir(named) else "no such run"
     folders = runs_dir.glob(f"*/{CONFIG}") if os.path.isdir(runs_dir) else ()
     names = sorted(folder.parent.name for folder in folders)
-    near = [printable(name) for name in get_close_matches(Path(text).name, names, n=3, cutoff=0.4) or names[-3:]]
-    there, here = printable(str(runs_dir)), ", ".join(near)
-    raise SettingsError(
-        f"{printable(text)}: {reason}.\n" + (f"Runs in {there}: {here}." if near else f"There are no runs in {there}.")
-    )
+    there = printable(str(runs_dir))
+    if near := get_close_matches(Path(text).name, names, n=3, cutoff=0.4):
+        hint = f"Nearest of the {len(names)} runs in {there}: {', '.join(map(printable, near))}."
+    elif names:
+        hint = f"Runs in {there}: {name_some(map(printable, names))}. `holdfast runs` lists all."
+    else:
+        hint = f"There are no runs in {there}."
+    raise SettingsError(f"{printable(text)}: {reason}.\n{hint}")
 
 
 def has_begun(path: Path) -> bool:

@@ -17,12 +17,12 @@ from holdfast.ranks import Shards
 class UpdateInfo:
     """What a callback sees after an update.
 
-    run: the folder of the run.
+    run: the folder of the run; under torchrun, only rank 0 has it.
     metrics: the line that this update adds to metrics.jsonl.
     stopped: whether `stop` was called. The run is then saved, and can be resumed.
     """
 
-    run: Path
+    run: Path | None
     metrics: Mapping[str, Any]
     stopped: bool = field(default=False, init=False)
 
@@ -49,7 +49,7 @@ class UpdateInfo:
 Callback = Callable[[UpdateInfo], None]
 
 
-def call(callback: Callback | None, info: UpdateInfo, ranks: Shards) -> bool:
+def run_callback(callback: Callback | None, info: UpdateInfo, ranks: Shards) -> bool:
     """Call the callback; return whether it stopped the run, on any rank."""
     if callback is None:
         return False

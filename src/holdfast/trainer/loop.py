@@ -23,7 +23,7 @@ from holdfast.rollout import RecentEpisodes, check_experience_spec, mean_info
 from holdfast.runs import Resumable, RunFolder, read_metrics, resume_words
 from holdfast.runs.folder import runs_folder
 from holdfast.spec import keys
-from holdfast.trainer.callback import Callback, UpdateInfo, call
+from holdfast.trainer.callback import Callback, UpdateInfo, run_callback
 from holdfast.trainer.diagnostics import describe_update, weight_metrics
 from holdfast.trainer.eval_metrics import check_eval, eval_metrics
 from holdfast.trainer.first_audit import audit_first
@@ -186,7 +186,7 @@ def _train(
                 for line in describe_update(policy, shards[0].experience, learned):
                     logger.info(line)
             view.update(metrics)
-            stopped = call(callback, UpdateInfo(run.path if run else Path(), metrics), ranks)
+            stopped = run_callback(callback, UpdateInfo(run.path if run else None, metrics), ranks)
             finished = stopped or goal.reached(update, recent.mean_return, recent.count)
             if finished or (trainer.checkpoint_interval and update % trainer.checkpoint_interval == 0):
                 saver.write(last=finished)
