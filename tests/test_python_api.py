@@ -226,6 +226,23 @@ def test_a_run_that_is_not_there(here):
 
 def test_what_the_package_offers():
     assert {name for name in dir(holdfast) if not name.startswith("_")} >= {"Agent", "Run", "load", "train"}
-    assert all(getattr(holdfast, name) for name in holdfast.__all__ if name != "export")
+    assert all(getattr(holdfast, name) for name in (*holdfast.__all__, "export"))
     with pytest.raises(AttributeError, match="no attribute 'trian'"):
         holdfast.trian  # noqa: B018  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.usefixtures("here")
+def test_one_thread_trains_at_a_time_and_a_run_is_a_path():
+    refused = []
+
+    def callback(update):
+        with pytest.raises(SettingsError, match="another thread of this process") as caught:
+            small(env="gym:CartPole-v1")
+        refused.append(caught)
+        update.stop()
+
+    run = small(env="gym:CartPole-v1", callback=callback)
+    assert len(refused) == 1
+    assert holdfast.load(run).checkpoint == "00000001"
+    with pytest.raises(SettingsError, match="callback: needs a function"):
+        small(env="gym:CartPole-v1", callback=3)

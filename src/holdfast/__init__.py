@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from holdfast.python_api import Run, train
 
 __version__ = "0.1.0"
-__all__ = ["Agent", "AgentInputError", "HoldfastError", "Run", "SettingsError", "export", "load", "train"]
+__all__ = ["Agent", "AgentInputError", "HoldfastError", "Run", "SettingsError", "load", "train"]
 
 _MODULES = {  # by name, where it is defined
     "Agent": "deploy",

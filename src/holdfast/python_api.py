@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from functools import cached_property
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,13 +22,14 @@ from holdfast.policies import OwnPolicySettings, Policy
 from holdfast.rollout.play import random_states_kept
 from holdfast.runs import find_run, read_metrics
 from holdfast.runs.folder import CONFIG, SUMMARY, has_begun
+from holdfast.runs.listing import read_facts
 from holdfast.user_code import code_name
 
 if TYPE_CHECKING:
     from holdfast.evaluate import EvaluationResult
     from holdfast.trainer.callback import Callback
 
-MAX_SUMMARY_BYTES = 2**20
+_training = Lock()  # random generators, signals and os._exit belong to the process, so only one run can have them
 
 
 def train(*words: str | Mapping[str, Any], callback: Callback | None = None, **settings: Any) -> Run:
@@ -63,12 +63,23 @@ def train(*words: str | Mapping[str, Any], callback: Callback | None = None, **s
     _refuse_ranks(found)
     from holdfast.trainer import train as run_training
 
+    if callback is not None and not callable(callback):
+        raise SettingsError(
+            f"callback: needs a function that takes an UpdateInfo, not an object of type {type(callback).__name__}."
+        )
+    if not _training.acquire(blocking=False):
+        raise SettingsError("train: another thread of this process is training. Train in separate processes instead.")
     threads = torch.get_num_threads()
     try:
         with random_states_kept(found.seed):
             result = run_training(found, callback)
     finally:
         torch.set_num_threads(threads)
+        _training.release()
+    if env_source is None and found.env.module_in(found.env.name):
+        env_source = found.env.name  # code that the user named
+    if policy_source is None and isinstance(found.policy, OwnPolicySettings):
+        policy_source = found.policy.py_agent
     return Run(result.run, env=env_source, policy=policy_source)
 
 
@@ -83,19 +94,22 @@ class Run:
     def __init__(
         self, run: str | PathLike[str], *, env: Any = None, policy: Any = None, runs_dir: str | PathLike[str] = "runs"
     ):
-        self.path = find_run(str(run), Path(runs_dir)).absolute()
+        self.path = find_run(fspath(run), Path(runs_dir)).absolute()
         self._env, self._policy = env, policy
 
     def __repr__(self) -> str:
         return f"<Run {self.path}>"
 
+    def __fspath__(self) -> str:
+        return str(self.path)
+
     @property
     def summary(self) -> dict[str, Any]:
         """The content of summary.json; {} while the run is not finished."""
         with Folder.open(self.path) as folder:
-            return json.loads(folder.read(SUMMARY, max_bytes=MAX_SUMMARY_BYTES)) if folder.has(SUMMARY) else {}
+            return read_facts(folder, SUMMARY) if folder.has(SUMMARY) else {}
 
-    @cached_property
+    @property
     def metrics(self) -> dict[str, np.ndarray]:
         """The columns of metrics.jsonl, one entry per update; NaN where an update has no value."""
         rows = read_metrics(self.path) if has_begun(self.path) else []
@@ -145,8 +159,8 @@ class Run:
             bundles = [export_mettagrid(self.path, Path(mettagrid), world, checkpoint, self._policy)]
         if onnx is None and torch is None and bundles:
             return bundles
-        paths = [None if file is None else Path(file) for file in (onnx, torch)]
-        return [*bundles, *export_run(self.path, *paths, checkpoint, world, self._policy)]
+        onnx_file, torch_file = (None if file is None else Path(file) for file in (onnx, torch))
+        return [*bundles, *export_run(self.path, onnx_file, torch_file, checkpoint, world, self._policy)]
 
     def _world(self) -> EnvSection:
         """Return the run's world. Its code, if it is the user's own, was given by the user."""
@@ -174,7 +188,8 @@ def _take_env(keywords: dict[str, Any]) -> Any:
         return None
     usual = python_env(source)
     rest = {key: value for key, value in env.items() if key != "name"} if within else {}
-    keywords["env"] = {"name": usual.name, "num_envs": usual.num_envs, **rest}
+    ready = {"num_envs": usual.num_envs} if usual.is_one_object else {}
+    keywords["env"] = {"name": usual.name, **ready, **rest}
     return source
 
 

@@ -238,7 +238,7 @@ def test_sweep_prints_progress_a_table_and_what_to_paste(folder, capsys, no_runs
     run("runs", "demo")
     assert len(capsys.readouterr().out.splitlines()) == 3
     run("compare", "demo")
-    assert "trainer.lr" in capsys.readouterr().out
+    assert "demo/002-lr_1e-4" in capsys.readouterr().out
 
 
 def test_sweep_without_a_name_is_resumed_by_the_same_command(folder, capsys, no_runs):

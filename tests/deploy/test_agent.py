@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from holdfast.config import load_settings
 from holdfast.deploy import Agent, AgentInputError, Normal
-from holdfast.envs.spaces import read_interface
+from holdfast.envs.spaces import read_interface, save_spaces
+from holdfast.errors import CheckpointError
 from holdfast.policies import Policy, make_policy
 from holdfast.spec import WorldSpec
 from support.spaces import ACTIONS, OBSERVATIONS
@@ -266,3 +267,46 @@ def test_an_agent_of_an_older_version_takes_arrays():
     assert agent.observation_space.shape == spec.obs.shape
     assert agent.action_space == gymnasium.spaces.Discrete(2)
     agent.act(np.zeros(spec.obs.shape, np.float32))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64])
+def test_actions_have_the_dtype_of_the_space(dtype):
+    for action in (spaces.Discrete(3, dtype=dtype), spaces.MultiDiscrete([3, 2], dtype=dtype)):
+        found, _ = make_agent(VECTOR, action).act(X)
+        assert found.dtype == dtype
+        assert action.contains(found)
+
+
+def test_buffers_are_kept_for_a_few_batch_sizes_only():
+    agent = make_agent(VECTOR, spaces.Discrete(3))
+    for size in range(1, 40):
+        agent.act(np.zeros((size, 3), np.float32))
+    assert max(len(agent._reader._readers), len(agent._fixed)) <= 8
+
+
+def test_flags_of_reset_fit_the_batch():
+    agent = make_agent(VECTOR, spaces.Discrete(3))
+    agent.step(np.stack([X, X, X]))
+    for flags in ([True, False], {"a": True}, "no"):
+        with pytest.raises(AgentInputError, match="reset got flags"):
+            agent.reset(flags)
+    agent.reset([True, False, True])
+    agent.step(np.stack([X, X, X]))
+
+
+def test_probabilities_draw_no_random_numbers():
+    agent = make_agent(VECTOR, spaces.Discrete(3))
+    before = agent._generator.get_state(), torch.get_rng_state()
+    agent.probabilities(X)
+    assert all(map(torch.equal, before, (agent._generator.get_state(), torch.get_rng_state())))
+
+
+@pytest.mark.parametrize("wrong", [spaces.Discrete(9), VECTOR])
+def test_spaces_of_a_checkpoint_that_do_not_fit_the_agent_are_refused(wrong):
+    agent = make_agent(VECTOR, spaces.Discrete(3))
+    for observation, action in ((wrong, spaces.Discrete(3)), (VECTOR, wrong)):
+        if (observation, action) == (VECTOR, spaces.Discrete(3)):
+            continue
+        agent.policy.spec = replace(agent.policy.spec, spaces=save_spaces(observation, action, [], False))
+        with pytest.raises(CheckpointError, match="damaged"):
+            Agent(agent.policy)

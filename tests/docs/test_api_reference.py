@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def reference(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "tools")
-    import api_reference
+    import api_reference  # pyright: ignore[reportMissingImports]
 
     yield api_reference
     sys.modules.pop("api_reference")

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.deploy.observations import AgentInputError, ObservationReader
+from holdfast.deploy.observations import MAX_SIZES, AgentInputError, ObservationReader
 from holdfast.envs.spaces import ActionWriter
+from holdfast.errors import CheckpointError, printable
 from holdfast.policies import Policy, Sampling
 from holdfast.policies.parts.previous import no_actions
 from holdfast.spec import WorldSpec, keys
@@ -51,12 +52,15 @@ class Agent:
         self.policy, self.device, self.checkpoint = policy, torch.device(device), checkpoint
         self._reader = ObservationReader(policy.spec)
         self._writer = ActionWriter(self._reader.action_space, policy.spec.name, 0)
+        if self._writer.spec.shape != policy.spec.actions.shape or self._writer.sizes != policy.spec.actions.sizes:
+            raise CheckpointError(f"the action space of {printable(policy.spec.name)} in the checkpoint is damaged")
         self._generator = torch.Generator(self.device).manual_seed(seed)
         self._sees_action = keys.LAST_ACTIONS in policy.get_agent_experience_spec()
         self._sees_reward = policy.previous_step is not None and "reward" in policy.previous_step.sees
         self._fixed: dict[int, _Fixed] = {}  # by batch size
         self._state: AgentState | None = None
-        self._fresh: bool | np.ndarray = True
+        self._first: bool | np.ndarray = True
+        self._rows = 1  # of the last batch
 
     def __repr__(self) -> str:
         at = f", checkpoint {self.checkpoint}" if self.checkpoint else ""
@@ -145,6 +149,7 @@ class Agent:
         mean and std, after the choices if there are both. For a batch, each array has an additional first axis.
         """
         inputs, start, B = self._inputs(obs, state, first, mask, reward)
+        self.policy.sampling = Sampling(greedy=True)  # draws no random numbers
         with torch.no_grad():
             params = self.policy.act(inputs, start).params
             if params is None:
@@ -166,8 +171,8 @@ class Agent:
 
     def step(self, obs: Any, reward: Any = None, greedy: bool = True, *, mask: Any = None) -> Any:
         """Return the action for an observation, or for a batch; the agent keeps its memory until `reset`."""
-        action, self._state = self.act(obs, self._state, self._fresh, greedy, mask=mask, reward=reward)
-        self._fresh = False
+        action, self._state = self.act(obs, self._state, self._first, greedy, mask=mask, reward=reward)
+        self._first = False
         return action
 
     def reset(self, ended: Any = None) -> None:
@@ -176,9 +181,15 @@ class Agent:
         ended: for a batch, a flag for each environment, such as `terminated | truncated`. None: all.
         """
         if ended is None or self._state is None:
-            self._state, self._fresh = None, True
-        else:
-            self._fresh = np.asarray(ended, bool) | self._fresh
+            self._state, self._first = None, True
+            return
+        flags, rows = np.asarray(ended), self._rows
+        if flags.shape not in ((), (rows,)) or flags.dtype.kind not in "biu":
+            raise AgentInputError(
+                f"reset got flags of shape {flags.shape} and dtype {flags.dtype}; for {_observations(rows)} it needs a bool, or "
+                f"an array of {rows} of them."
+            )
+        self._first = flags.astype(bool) | self._first
 
     # ------------------------------------------------------------------------------- inputs of the policy
 
@@ -187,7 +198,7 @@ class Agent:
     ) -> tuple[dict[str, Tensor], tuple[Tensor, ...], int | None]:
         """Return what `Policy.act` needs, for one step [1, B], and the size of the batch (None: one observation)."""
         read, B = self._reader.read(obs)
-        rows = B or 1
+        rows = self._rows = B or 1
         fixed = self._fixed.get(rows) or self._fix(rows)
         if state is None:
             state = self.initial_state(B)
@@ -220,6 +231,8 @@ class Agent:
         if self._sees_action:
             shapes.append((rows, *self.spec.actions.shape))
         none = torch.zeros(1, rows, dtype=torch.bool)
+        if len(self._fixed) >= MAX_SIZES:
+            self._fixed.clear()
         self._fixed[rows] = fixed = _Fixed(shapes, ~none, none, torch.zeros(1, rows))
         return fixed
 

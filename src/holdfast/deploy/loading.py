@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from os import PathLike, fspath
 from pathlib import Path
 
 import torch
@@ -24,13 +25,13 @@ logger = logging.getLogger(__name__)
 
 
 def load(
-    run: str | Path,
+    run: str | PathLike[str],
     checkpoint: str | None = None,
     *,
     policy: str | type[Policy] | None = None,
     device: str = "cpu",
     seed: int = 0,
-    runs_dir: str | Path = "runs",
+    runs_dir: str | PathLike[str] = "runs",
 ) -> Agent:
     """Load the trained agent of a run, to act in a loop of your own.
 
@@ -41,8 +42,9 @@ def load(
     seed: for the actions that `greedy=False` samples.
     """
     check_device(device)
-    folder = find_run(str(run), Path(runs_dir))
-    agent, _, path = load_agent(folder, checkpoint, policy)
+    folder = find_run(fspath(run), Path(runs_dir))
+    with torch.random.fork_rng(devices=[]):  # building the agent draws initial weights
+        agent, _, path = load_agent(folder, checkpoint, policy)
     return Agent(agent.policy.to(device), device, seed, path.name)
 
 

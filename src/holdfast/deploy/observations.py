@@ -11,12 +11,13 @@ from torch import Tensor
 
 from holdfast.envs.failures import BadMask, BadValue
 from holdfast.envs.spaces import MaskReader, obs_reader, read_spaces
-from holdfast.envs.spaces.leaves import Leaf, leaves_of
+from holdfast.envs.spaces.leaves import Leaf, leaves_of, visible
 from holdfast.envs.spaces.masks import mask_is_in
-from holdfast.errors import HoldfastError
+from holdfast.errors import CheckpointError, HoldfastError, one_line, printable
 from holdfast.spec import TokenObs, WorldSpec, keys
 
 NO_TOKEN = 255
+MAX_SIZES = 8  # batch sizes that have buffers
 
 
 class AgentInputError(HoldfastError, ValueError):
@@ -34,11 +35,19 @@ class ObservationReader:
         self._apart = keys.ACTION_MASK if self._mask_in_obs else None
         idle = spec.agents_per_env > 1  # an agent without a legal action waits, and may do anything
         self._masks = MaskReader(self.action_space, sizes, idle=idle) if spec.mask_size else None
-        # By the first leaf with a fixed number of axes, it is recognised whether an observation is a batch.
-        leaves = [leaf for leaf in leaves_of(self.space) if leaf.space.shape is not None]
-        self._probe: Leaf = leaves[0]
         self._nested = isinstance(self.space, spaces.Dict | spaces.Tuple)
         self._readers: dict[int | None, tuple[Any, np.ndarray, Tensor]] = {}
+        try:
+            found = self._reader(None)[0].spec
+            if (found.shape, found.dtype) != (spec.obs.shape, spec.obs.dtype):
+                raise ValueError("they do not fit the observations of the agent")
+            # The first visible leaf with a fixed shape tells a batch from a single observation.
+            leaves = [leaf for leaf in leaves_of(self.space) if leaf.path[:1] != (self._apart,)]
+            shown = [leaf for leaf, _ in visible(leaves, self._hide, spec.name) if leaf.space.shape is not None]
+            self._probe: Leaf = next(leaf for leaf in shown if not isinstance(leaf.space, spaces.Text))
+        except Exception as error:  # a file of somebody else can cause any exception
+            name = printable(spec.name)
+            raise CheckpointError(f"the spaces of {name} in the checkpoint are damaged: {one_line(error)}") from error
 
     def read(self, obs: Any) -> tuple[Tensor, int | None]:
         """Return observations [B, *spec.obs.shape], and B; None instead of B if it was a single one.
@@ -84,6 +93,8 @@ class ObservationReader:
 
     def _reader(self, B: int | None) -> tuple[Any, np.ndarray, Tensor]:
         if B not in self._readers:
+            if len(self._readers) >= MAX_SIZES:
+                self._readers.clear()
             lead = () if B is None else (B,)
             reader = obs_reader(self.space, self.spec.name, self._hide, lead, self._apart)
             array = np.zeros((B or 1, *self.spec.obs.shape), self.spec.obs.dtype)

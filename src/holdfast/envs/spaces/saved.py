@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from holdfast.errors import CheckpointError
+from holdfast.errors import CheckpointError, one_line, printable
 from holdfast.spec import BoxActions, BoxObs, DiscreteActions, DiscreteObs, MixedActions, WorldSpec
 
 MANY = 1000  # a Box of observations with more values keeps only its smallest and largest bound
-MOST_VALUES = 10**8  # of a Box in a file, which could come from anybody
+MAX_VALUES = 10**7  # of all spaces in a file, which could come from anybody
+MAX_CHOICES = 10**6  # of all actions in a file
+MAX_TEXT = 2**21
 DTYPES = {np.dtype(name).str for name in ("bool", "f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")}
 
 
@@ -40,10 +42,16 @@ def read_spaces(spec: WorldSpec) -> tuple[spaces.Space, spaces.Space, list[int |
     if not spec.spaces:
         return obs_space_of(spec), action_space_of(spec), [], spec.mask_size > 0
     try:
+        if len(spec.spaces) > MAX_TEXT:
+            raise ValueError(f"{len(spec.spaces):,} characters")
         saved = json.loads(spec.spaces)
+        if _size(saved["observation"]) > MAX_VALUES or _size(saved["action"], actions=True) > MAX_CHOICES:
+            raise ValueError("too many values")
         return _from_json(saved["observation"]), _from_json(saved["action"]), saved["hide"], saved["action_mask"]
-    except (ArithmeticError, AssertionError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
-        raise CheckpointError(f"the spaces of {spec.name} in the checkpoint are damaged: {error}") from error
+    except Exception as error:  # a file of somebody else can cause any exception
+        raise CheckpointError(
+            f"the spaces of {printable(spec.name)} in the checkpoint are damaged: {one_line(error)}"
+        ) from error
 
 
 def obs_space_of(spec: WorldSpec) -> spaces.Space:
@@ -84,9 +92,19 @@ def _to_json(space: spaces.Space, many: float) -> dict[str, Any]:
             dtype = np.dtype(space.dtype).str
             return {"kind": "Box", "shape": [*space.shape], "dtype": dtype, "low": low, "high": high}
         case spaces.Discrete():
-            return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
+            return {
+                "kind": "Discrete",
+                "n": int(space.n),
+                "start": int(space.start),
+                "dtype": np.dtype(space.dtype).str,
+            }
         case spaces.MultiDiscrete():
-            return {"kind": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
+            return {
+                "kind": "MultiDiscrete",
+                "nvec": space.nvec.tolist(),
+                "start": space.start.tolist(),
+                "dtype": np.dtype(space.dtype).str,
+            }
         case spaces.MultiBinary():
             return {"kind": "MultiBinary", "n": space.n if isinstance(space.n, int) else [*space.shape]}
     return {"kind": "ignored"}  # text, or a hidden entry
@@ -108,15 +126,14 @@ def _from_json(data: Any) -> spaces.Space:
             return spaces.Tuple([_from_json(child) for child in data["entries"]])
         case "Box":
             shape = tuple(data["shape"])
-            if data["dtype"] not in DTYPES or math.prod(shape) > MOST_VALUES:
-                raise ValueError(f"a Box of dtype {str(data['dtype'])[:20]} and shape {str(shape)[:80]}")
-            dtype = np.dtype(data["dtype"])
+            dtype = _dtype(data)
             low, high = (_numbers(data[side], dtype) for side in ("low", "high"))
             return spaces.Box(np.broadcast_to(low, shape), np.broadcast_to(high, shape), shape, dtype.type)
         case "Discrete":
-            return spaces.Discrete(data["n"], start=data["start"])
+            return spaces.Discrete(data["n"], start=data["start"], dtype=_dtype(data).type)
         case "MultiDiscrete":
-            return spaces.MultiDiscrete(np.array(data["nvec"], np.int64), start=np.array(data["start"], np.int64))
+            dtype = _dtype(data)
+            return spaces.MultiDiscrete(np.array(data["nvec"], dtype), dtype.type, start=np.array(data["start"], dtype))
         case "MultiBinary":
             return spaces.MultiBinary(data["n"])
         case "ignored":
@@ -124,6 +141,28 @@ def _from_json(data: Any) -> spaces.Space:
     raise ValueError(f"unknown kind {str(data['kind'])[:20]!r}")
 
 
+def _size(data: Any, actions: bool = False) -> int:
+    """Return how many numbers, or choices of actions, the spaces in a file have, before any of them is built."""
+    kind = data["kind"]
+    if kind in ("Dict", "Tuple"):
+        return 1 + sum(_size(entry[1] if kind == "Dict" else entry, actions) for entry in data["entries"])
+    if kind == "Box":
+        return math.prod(data["shape"])
+    if kind == "Discrete":
+        return data["n"] if actions else 1
+    if kind == "MultiDiscrete":
+        return int(np.sum(data["nvec"], dtype=np.float64))
+    return math.prod(np.atleast_1d(data["n"]).tolist()) if kind == "MultiBinary" else 1
+
+
+def _dtype(data: Any) -> np.dtype:
+    if data.get("dtype", "<i8") not in DTYPES:
+        raise ValueError(f"the dtype {str(data['dtype'])[:20]!r}")
+    return np.dtype(data.get("dtype", "<i8"))
+
+
 def _numbers(texts: Any, dtype: np.dtype) -> np.ndarray:
+    if any(len(text) > 40 for text in np.ravel(np.array(texts, object))):
+        raise ValueError("a limit that is no number")
     array = np.array(texts)
     return array == "True" if dtype == np.bool_ else array.astype(dtype)
