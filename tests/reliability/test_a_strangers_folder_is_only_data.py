@@ -222,6 +222,33 @@ ALLOWED = {
     ("runs/folder.py", "mkdir"): "the run folder itself, which the user named",
     ("runs/folder.py", "rmdir"): "the run folder itself, which the user named",
     ("runs/listing.py", "scandir"): "the folders in the user's runs folder; of links, nothing below is listed",
+    ("export/files.py", "read_named"): "an exported file and its proof, which the user named with --check",
+    ("export/mettagrid.py", "glob"): "the folder that the user named with --mettagrid, and a staging folder beside it",
+    (
+        "export/mettagrid.py",
+        "iterdir",
+    ): "the folder that the user named with --mettagrid, and a staging folder beside it",
+    ("export/mettagrid.py", "mkdir"): "the folder that the user named with --mettagrid, and a staging folder beside it",
+    (
+        "export/mettagrid.py",
+        "read_bytes",
+    ): "the folder that the user named with --mettagrid, and a staging folder beside it",
+    (
+        "export/mettagrid.py",
+        "rename",
+    ): "the folder that the user named with --mettagrid, and a staging folder beside it",
+    (
+        "export/mettagrid.py",
+        "rmtree",
+    ): "the folder that the user named with --mettagrid, and a staging folder beside it",
+    (
+        "export/mettagrid.py",
+        "write_bytes",
+    ): "the folder that the user named with --mettagrid, and a staging folder beside it",
+    (
+        "export/mettagrid.py",
+        "write_text",
+    ): "the folder that the user named with --mettagrid, and a staging folder beside it",
     ("sweeps/store.py", "glob"): "the names of the sweeps in the user's runs folder, for a message",
     ("sweeps/store.py", "rmdir"): "the folder of a sweep that could not begin, if it is empty",
     ("sweeps/check.py", "open"): "pipes",

@@ -64,6 +64,10 @@ ALLOWED = {
         1,
         "torch.export's: a program just made, or named by the user with --check and documented as code",
     ),
+    ("export/mettagrid_policy.py", "load"): (
+        1,
+        "torch.export's: the program of a bundle whose code MettaGrid has just imported",
+    ),
     ("envs/packages.py", "import_module"): (
         2,
         "packages in a table of this file, by the prefix of an environment's id",
