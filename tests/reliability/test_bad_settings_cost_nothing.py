@@ -175,7 +175,8 @@ def test_no_key_is_left_out():
     wanted = leaves(Settings) - {"env", "policy"}
     for base, prefix in ((EnvSection, "env."), (PolicySection, "policy.")):
         for section in subclasses(base) - {base}:
-            wanted |= leaves(section, prefix)
+            if section.__module__.startswith("holdfast."):  # not a world that another test has defined
+                wanted |= leaves(section, prefix)
     assert {key.name for key in KEYS} == wanted
     assert all(key.kind in WRONG for key in KEYS)
     assert set(CONFLICTS) <= wanted
