@@ -6,7 +6,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test check fix format lint types fast-tests bench bench-peers walk audit-peers audit-agents audit-matrix audit-unusual learn learn-agents export-table bugs soak kills chaos ranks hosts worlds sweep-proof api clean
+.PHONY: help install train test check fix format lint types fast-tests bench bench-peers walk audit-peers audit-agents audit-matrix audit-unusual learn learn-agents export-table bugs soak kills chaos ranks hosts worlds sweep-proof hostile api clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -109,6 +109,9 @@ hosts: $(VENV)/.installed  ## a run on two hosts (network namespaces, needs root
 
 worlds: $(VENV)/.installed-dev  ## train, kill, resume and evaluate in over 80 environments of other packages (10 minutes)
 	$(BIN)/python proofs/worlds.py $(ARGS)
+
+hostile: $(VENV)/.installed-dev  ## the tests of hostile run folders; each refusal within 2 s of processor time
+	CPU_SECONDS=2 $(BIN)/python -m pytest tests/reliability/test_a_hostile_file_does_nothing.py tests/reliability/test_a_strangers_folder_is_only_data.py
 
 api: $(VENV)/.installed  ## write docs/api.md from the docstrings
 	$(BIN)/python tools/api_reference.py

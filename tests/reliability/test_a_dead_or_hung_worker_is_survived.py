@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,6 @@ WORDS = [
 ]
 LOST = [2, 3]  # the slots of worker 1
 STEP = 32 + 17  # of the run; it is never answered
-LONG_TO_NOTICE = 10.0  # seconds, on a busy machine; on a quiet one a death takes 0.01 s and a hang the timeout of 2 s
 
 
 class Signaller:
@@ -45,7 +43,6 @@ class Signaller:
         self.number, self.steps = number, steps
         self.now, self.sent = threading.Event(), threading.Event()
         self.targets: list[psutil.Process] = []
-        self.sent_at: list[float] = []
         self.thread = threading.Thread(target=self._send, daemon=True)
 
     def _send(self) -> None:
@@ -54,7 +51,6 @@ class Signaller:
             self.now.clear()
             worker = workers_of(os.getpid())[-1]  # the one that was started last: worker 1, also after a restart
             self.targets.append(worker)
-            self.sent_at.append(time.monotonic())
             worker.send_signal(self.number)
             self.sent.set()
 
@@ -111,15 +107,15 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
 
 def run_signalled(
     number: signal.Signals, steps: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
-) -> tuple[Signaller, list[tuple[float, str]]]:
-    """The run, and what was said about workers, with the time."""
+) -> tuple[Signaller, list[str]]:
+    """The run, and what was said about workers."""
     signaller = Signaller(number, steps)
     step, count, told = WorkerWorld.step, iter(range(1, 10**6)), []
 
     def step_signalled(self: WorkerWorld, actions: np.ndarray) -> Any:
         if not is_the_runs(self):
             return step(self, actions)
-        self._on_failure = lambda text: told.append((time.monotonic(), text))
+        self._on_failure = lambda text: told.append(text)
         signaller.before_step(next(count))
         return step(self, actions)
 
@@ -140,10 +136,7 @@ def test_the_run_goes_on_and_learns_nothing_of_the_cut_episodes(
     assert [row["update"] for row in read_metrics(demo)] == [1, 2]
     assert load_checkpoint(list_checkpoints(demo / "checkpoints")[-1]).facts["update"] == 2
     assert gone(signaller.targets, 0)
-    [(when, text)] = told
-    noticed = when - signaller.sent_at[0]
-    print(f"{number.name} noticed, and another worker started, after {noticed:.3f} s")
-    assert noticed < LONG_TO_NOTICE
+    [text] = told
     how = "was killed by SIGKILL" if number == signal.SIGKILL else "has not answered for 2 s"
     assert re.match(rf"worker 1 with environments 2 to 3 \(pid {signaller.targets[0].pid}\) {how}.*\.\n", text)
 

@@ -193,8 +193,8 @@ def place(tmp_path):
 
 
 def files_of(place: Place) -> list[Path]:
-    """A run that is to go on loses its summary early: it is not finished any more."""
-    return sorted(path for path in place.run.rglob("*") if path.name != "summary.json")
+    """A run that is to go on loses its summary early and, if it then fails, gets a record of the error."""
+    return sorted(path for path in place.run.rglob("*") if path.name not in ("summary.json", "failed.json"))
 
 
 def each_case():

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import termios
-import time
 from pathlib import Path
 
 import psutil
@@ -28,7 +27,6 @@ LONG = [
     *("trainer.batch_size=128", "trainer.minibatch_size=64", "trainer.update_epochs=2"),
     *("trainer.checkpoint_interval=0", "trainer.total_timesteps=1e8", "run=demo"),
 ]
-HARD_TO_STOP = 10.0  # seconds; on a quiet machine it takes about one
 
 
 def shorter(updates: int) -> str:
@@ -47,13 +45,9 @@ def test_the_last_finished_update_is_saved(number: signal.Signals, code: int, wo
         wait_for_updates(process, tmp_path / "runs" / "demo", 3)
         children = psutil.Process(process.pid).children(recursive=True)
         assert len(workers_of(process.pid)) == workers
-        began = time.monotonic()
         process.send_signal(number)
         _, errors = process.communicate(timeout=60)
-        seconds = time.monotonic() - began
-        print(f"{number.name} with {workers} workers: {seconds:.2f} s")
         assert process.returncode == code, errors
-        assert seconds < HARD_TO_STOP
         assert gone(children, 5)
     demo = tmp_path / "runs" / "demo"
     updates = len(read_metrics(demo))
@@ -134,13 +128,9 @@ def test_a_second_signal_leaves_at_once(tmp_path: Path):
         process.send_signal(signal.SIGTERM)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=1)  # it is in the middle of a write, and means to finish it
-        began = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        process.wait(timeout=60)
-        seconds = time.monotonic() - began
-        print(f"second signal: {seconds:.2f} s")
+        process.wait(timeout=60)  # the write would take an hour
         assert process.returncode == 143
-        assert seconds < HARD_TO_STOP
         assert gone(children, 5)
     assert list_checkpoints(tmp_path / "runs" / "demo" / "checkpoints") == []
 

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -33,10 +32,8 @@ def test_the_second_is_refused_with_the_pid_of_the_first(tmp_path):
     process = holder(tmp_path)
     try:
         for refuse in (refuse_if_in_use, lambda path: RunLock.take(Folder.open(path))):
-            began = time.monotonic()
             with pytest.raises(SettingsError, match=f"in use by process {process.pid}"):
                 refuse(tmp_path)
-            assert time.monotonic() - began < 20  # it did not wait for the holder, which has a minute
     finally:
         process.kill()
         process.wait()

@@ -95,7 +95,7 @@ class Commands:
         )
         assert self._read() == "ready"
 
-    def __call__(self, *argv: str, cwd: Path, limit: float = 20.0) -> Done:
+    def __call__(self, *argv: str, cwd: Path, limit: float = 120.0) -> Done:
         """Run `holdfast argv` in the folder `cwd`; kill it (code -9) after `limit` seconds."""
         assert self._server.stdin is not None
         self._server.stdin.write(json.dumps({"argv": argv, "cwd": str(cwd), "limit": limit}) + "\n")

@@ -22,7 +22,7 @@ COMMANDS = {
     "train": ["train", "run=victim", "trainer.total_timesteps=1e6", "progress=off"],
 }
 READ = ("evaluate", "audit", "train")
-SECONDS = 2.0
+CPU_SECONDS = float(os.environ.get("CPU_SECONDS", "inf"))  # `make hostile` limits it; a test must not depend on the clock
 TARGET = "precious.txt"  # a file of the user's outside the run folder
 SECRET = "of_ten_years"  # a key in that file; a command that follows a link to the file might print it
 PRECIOUS = f'{{"{SECRET}": "notes"}}\n'
@@ -109,16 +109,16 @@ def code_of(place: Place) -> Path:
 
 
 def check(done: Done, place: Place, max_lines: int = 4) -> None:
-    """A refusal: soon, in a few lines, and without any effect."""
+    """A refusal: in a few lines, and without any effect."""
     assert done.code in (1, 2), done.err[-3000:]
     assert 1 <= len(done.lines) <= max_lines, done.err[-3000:]
+    assert done.seconds < CPU_SECONDS, done.err[-3000:]
     check_harmless(done, place)
 
 
-def check_harmless(done: Done, place: Place, seconds: float = SECONDS) -> None:
+def check_harmless(done: Done, place: Place) -> None:
     shown = f"code {done.code} after {done.seconds:.1f} s\n{done.err[-3000:]}"
     assert done.code in (0, 1, 2), shown
-    assert done.seconds < seconds, shown
     assert "Traceback" not in done.err, shown
     assert all(line.isprintable() and len(line) < 600 for line in (done.err + done.out).split("\n")), shown
     assert done.seen == [], shown

@@ -138,12 +138,13 @@ class Frail(Dice):
 
     While the file `note` holds a number above 0 none can be made; each try counts it down.
     Episodes whose seed is in `unlucky` cannot be started.
+    A slow step makes the file `gate`.begun and lasts until the file `gate` exists.
     """
 
     action_space = spaces.Discrete(len(FAULTS))
 
-    def __init__(self, sound: bool = False, note: str = "", unlucky: tuple[int, ...] = ()) -> None:
-        self.sound, self.unlucky = sound, unlucky
+    def __init__(self, sound: bool = False, note: str = "", unlucky: tuple[int, ...] = (), gate: str = "") -> None:
+        self.sound, self.unlucky, self.gate = sound, unlucky, gate
         self.resets_fail = False
         if note and Path(note).exists() and (left := int(Path(note).read_text())) > 0:
             Path(note).write_text(str(left - 1))
@@ -166,7 +167,9 @@ class Frail(Dice):
             case "shape":
                 obs = obs[:1]
             case "slow":
-                time.sleep(1.5)
+                Path(f"{self.gate}.begun").touch()
+                while not Path(self.gate).exists():
+                    time.sleep(0.01)
             case "hang":
                 time.sleep(60)
             case "nan":
