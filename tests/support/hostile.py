@@ -22,7 +22,7 @@ COMMANDS = {
     "train": ["train", "run=victim", "trainer.total_timesteps=1e6", "progress=off"],
 }
 READ = ("evaluate", "audit", "train")
-CPU_SECONDS = float(os.environ.get("CPU_SECONDS", "inf"))  # `make hostile` limits it; a test must not depend on the clock
+CPU_SECONDS = float(os.environ.get("CPU_SECONDS", "inf"))  # of a refusal; only `make hostile` sets a limit
 TARGET = "precious.txt"  # a file of the user's outside the run folder
 SECRET = "of_ten_years"  # a key in that file; a command that follows a link to the file might print it
 PRECIOUS = f'{{"{SECRET}": "notes"}}\n'
