@@ -40,7 +40,8 @@ FEW = 50  # for the worlds with default settings
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="settings to train (default: all)")
-    parser.add_argument("--seeds", type=int, default=3, help="number of seeds, from 0 on")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds")
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument(
         "--unit",
         type=float,
@@ -59,7 +60,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in options.names or GOALS:
             words, relation, goal = GOALS[name]
-            for seed in range(options.seeds):
+            for seed in range(options.first_seed, options.first_seed + options.seeds):
                 chosen = name if name.startswith("env=") else f"settings={name.split()[0]}"
                 run = re.sub(r"[^\w.-]", "-", f"{name}-{seed}")
                 run_words = [chosen, *words, f"seed={seed}", f"runs_dir={folder}", f"run={run}", "progress=off"]

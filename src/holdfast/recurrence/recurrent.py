@@ -82,6 +82,16 @@ class LSTM(Recurrent):
             if name.startswith("bias_ih"):
                 nn.init.ones_(parameter.data[self.hidden_size : 2 * self.hidden_size])
 
+    def spread_forget_biases(self) -> None:
+        """Start with biases of the forget gates from 1 to 5, so that units forget between 1/4 and 1/150 of their state per step.
+
+        Some units then have a long memory before training, as in MinGRU. MiniGrid-MemoryS7 is learned with this, and with
+        biases of 1 it is not.
+        """
+        for name, parameter in self.named_parameters():
+            if name.startswith("bias_ih"):
+                parameter.data[self.hidden_size : 2 * self.hidden_size] = torch.linspace(1.0, 5.0, self.hidden_size)
+
 
 @CELLS.register("gru")
 class GRU(Recurrent):

@@ -13,6 +13,7 @@ from holdfast.errors import SettingsError
 from holdfast.policies.lstm_wrapper import LSTMWrapper
 from holdfast.policies.parts.arrays import CodeEncoder, GridEncoder, ImageEncoder, is_grid, is_image
 from holdfast.policies.parts.layers import RunningNorm, linear, mlp
+from holdfast.recurrence import LSTM
 from holdfast.spec import BoxActions, BoxObs, DiscreteObs, MixedActions, ObsPart, TokenObs, WorldSpec
 
 
@@ -45,6 +46,8 @@ class BoxPolicy(LSTMWrapper):
         vector_size = sum(part.size for part in vector_parts)
         sizes = [vector_size + sum(module.size for module in (*images, *grids, *codes)), *encoder]
         super().__init__(spec, sizes[-1], hidden_size, num_layers, **options)
+        if isinstance(self.core, LSTM):
+            self.core.spread_forget_biases()
         self.image_parts, self.grid_parts, self.code_parts = image_parts, grid_parts, code_parts
         self.vector_parts = vector_parts
         self.images, self.grids, self.codes = nn.ModuleList(images), nn.ModuleList(grids), nn.ModuleList(codes)
