@@ -23,6 +23,7 @@ from support.policies import (
     random_arrivals,
     random_state,
     score,
+    score_by_tensordict,
     step_td,
 )
 
@@ -239,7 +240,7 @@ def test_compiled_policies_give_the_same_outputs(name, whole):
         torch.testing.assert_close(a[keys.FULL_LOG_PROBS], b[keys.FULL_LOG_PROBS], rtol=1e-4, atol=1e-5)
     actions = random_actions(plain.spec, (4, 3), torch.Generator().manual_seed(0))
     start = random_state(plain, 3, 0)
-    one, two = (score(p, arrivals, start, actions) for p in (plain, compiled))
+    one, two = (score_by_tensordict(p, arrivals, start, actions) for p in (plain, compiled))
     torch.testing.assert_close(one[keys.LOG_PROB], two[keys.LOG_PROB], rtol=1e-4, atol=1e-5)
     for policy, out in ((plain, one), (compiled, two)):
         policy.zero_grad()

@@ -193,15 +193,22 @@ def step_td(arrivals: dict[str, torch.Tensor], t: int, slots: torch.Tensor | Non
 
 def score(policy: Policy, inputs: Mapping[str, torch.Tensor], start: State, actions: torch.Tensor) -> TensorDictBase:
     """Log-prob, entropy, values [T, M] and the final state of given actions, by both interfaces, which must agree exactly."""
-    T, M = actions.shape[:2]
-    td = TensorDict({key: x.transpose(0, 1) for key, x in inputs.items()}, batch_size=[M, T])
-    out = policy(td, state=start, action=actions.transpose(0, 1)).transpose(0, 1)
+    out = score_by_tensordict(policy, inputs, start, actions)
     scored = policy.score(inputs, start, actions)
     for key, tensor in ((keys.LOG_PROB, scored.log_prob), (keys.ENTROPY, scored.entropy), (keys.VALUES, scored.values)):
         assert torch.equal(out[key], tensor), key
     for i, leaf in enumerate(scored.state):
         assert torch.equal(out[f"{keys.FINAL_STATE}{i}"][0], leaf.transpose(0, 1))
     return out
+
+
+def score_by_tensordict(
+    policy: Policy, inputs: Mapping[str, torch.Tensor], start: State, actions: torch.Tensor
+) -> TensorDictBase:
+    """What `score` returns, only by `policy(td, state, action)`: the one interface that torch.compile(policy) compiles."""
+    T, M = actions.shape[:2]
+    td = TensorDict({key: x.transpose(0, 1) for key, x in inputs.items()}, batch_size=[M, T])
+    return policy(td, state=start, action=actions.transpose(0, 1)).transpose(0, 1)
 
 
 def value_of(policy: Policy, inputs: Mapping[str, torch.Tensor], state: State) -> torch.Tensor:
