@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,4 +86,40 @@ def _parse(data: bytes, path: Path) -> dict[str, Any]:
 
 def settings_to_yaml(settings: Settings) -> str:
     """Return all settings as YAML, including defaults; `load_run_settings` reads the text back as equal Settings."""
-    return yaml.dump(settings.model_dump(), Dumper=SafeSettingsDumper, allow_unicode=True, sort_keys=False)
+    return _dump(settings.model_dump())
+
+
+def check_storable(settings: Settings) -> None:
+    """Raise SettingsError if config.yaml would not give these settings back: a run with them could not be resumed.
+
+    Only keyword arguments of environments and policies can be such values; all other settings have limits of their own.
+    """
+    size = 0
+    for section in ("env", "policy"):
+        for name, value in getattr(getattr(settings, section), "kwargs", {}).items():
+            if reason := _why_not_storable({section: {"kwargs": {name: value}}}):
+                raise SettingsError(
+                    f"{section}.kwargs.{printable(name)}: config.yaml cannot store this value: {reason}."
+                )
+            size += len(str(value))
+    if size > MAX_BYTES / 2 and (size := len(settings_to_yaml(settings).encode())) > MAX_BYTES:
+        raise SettingsError(
+            f"env.kwargs, policy.kwargs: config.yaml would have {size:,} bytes; the limit is {MAX_BYTES:,}."
+        )
+
+
+def _why_not_storable(tree: Mapping[str, Any]) -> str:
+    """Return why this mapping cannot be written and read back, "" if it can."""
+    try:
+        text = _dump(tree)
+        if len(text.encode()) > MAX_BYTES:
+            return f"it has {len(text):,} characters; the limit is {MAX_BYTES:,}"
+        return "" if _dump(parse_yaml(text)) == text else "it would be read back as another value"
+    except UnicodeEncodeError:
+        return "the text is not valid Unicode"
+    except ValueError as error:
+        return re.sub(r"^Line \d+: ", "", str(error))
+
+
+def _dump(tree: Mapping[str, Any]) -> str:
+    return yaml.dump(tree, Dumper=SafeSettingsDumper, allow_unicode=True, sort_keys=False)

@@ -7,11 +7,11 @@ from os import PathLike, fspath
 from typing import Any
 
 from holdfast.config.describe import mappings
+from holdfast.config.values import MAX_DEPTH, MAX_DIGITS
 from holdfast.config.words import SHORT, Given
 from holdfast.errors import SettingsError, printable
 
 NAMES = {**SHORT, "policy": "policy.py_agent", "env_kwargs": "env.kwargs", "policy_kwargs": "policy.kwargs"}
-PLAIN = bool | int | float | str | None
 
 
 def read_keywords(keywords: Mapping[str, Any], first: int) -> list[Given]:
@@ -35,18 +35,27 @@ def _flatten(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, s
             yield key, full, _plain(full, value)
 
 
-def _plain(key: str, value: Any) -> Any:
+def _plain(key: str, value: Any, depth: int = 0) -> Any:
     """Return a value as config.yaml can hold it: paths as text, tuples and arrays as lists, NumPy's numbers as Python's."""
+    if depth > MAX_DEPTH:
+        raise SettingsError(f"{printable(key, 60)}: nested deeper than {MAX_DEPTH} levels.")
     if isinstance(value, PathLike):
         return fspath(value)
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
-        return {str(name): _plain(f"{key}.{name}", entry) for name, entry in value.items()}
+        if odd := [name for name in value if not isinstance(name, str)]:
+            raise SettingsError(f"{printable(key)}: its keys must be text, not {printable(repr(odd[0]))}.")
+        return {_plain(key, name): _plain(f"{key}.{name}", entry, depth + 1) for name, entry in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(key, entry) for entry in value]
-    if isinstance(value, PLAIN):
+        return [_plain(key, entry, depth + 1) for entry in value]
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, int) and abs(value) >= 10**MAX_DIGITS:  # Python cannot print numbers of thousands of digits
+        raise SettingsError(f"{printable(key, 60)}: a number of more than {MAX_DIGITS} digits.")
+    for kind in (int, float, str):
+        if isinstance(value, kind):  # also a subclass, such as a member of an IntEnum or a StrEnum
+            return str.__str__(value) if kind is str else kind(value)
     advice = "\nPass a function that makes the environment instead." if key.startswith("env.kwargs") else ""
     raise SettingsError(
         f"{printable(key)}: needs numbers, text, lists and dicts, because config.yaml must hold them, not an object of type "

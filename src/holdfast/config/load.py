@@ -12,7 +12,14 @@ from pydantic import ValidationError
 
 from holdfast.config.conflicts import find_conflicts
 from holdfast.config.describe import Key, keys_by_name, keys_of, mappings
-from holdfast.config.files import READY, find_settings_file, read_run_config, read_settings_file, ready_names
+from holdfast.config.files import (
+    READY,
+    check_storable,
+    find_settings_file,
+    read_run_config,
+    read_settings_file,
+    ready_names,
+)
 from holdfast.config.keywords import read_keywords
 from holdfast.config.nearest import did_you_mean, unknown_agent, unknown_env, unknown_key
 from holdfast.config.registry import WORLDS
@@ -49,6 +56,7 @@ def load_settings(words: Sequence[str], keywords: Mapping[str, Any] | None = Non
     settings = _build(from_file, typed, problems)
     if past:
         refuse_unnamed(settings, typed, past)
+    check_storable(settings)
     return settings
 
 
