@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.config import load_settings, settings_to_yaml
 from holdfast.config.load import load_run_settings
+from holdfast.envs.worlds.gym import GymEnv
 from holdfast.errors import SettingsError
 
 
@@ -38,6 +39,7 @@ def test_a_value_is_read_back_from_the_run(tmp_path, value):
     settings = load_settings(["env=gym:CartPole-v1"], {"env": {"kwargs": {"x": value}}})
     (tmp_path / "config.yaml").write_text(settings_to_yaml(settings))
     assert load_run_settings(tmp_path / "config.yaml") == settings
+    assert isinstance(settings.env, GymEnv)
     stored = settings.env.kwargs["x"]
     assert stored == (list(map(list_of, value)) if isinstance(value, tuple) else value)
     assert type(stored) in (int, float, str, list, dict)

@@ -53,9 +53,13 @@ def _plain(key: str, value: Any, depth: int = 0) -> Any:
         return value
     if isinstance(value, int) and abs(value) >= 10**MAX_DIGITS:  # Python cannot print numbers of thousands of digits
         raise SettingsError(f"{printable(key, 60)}: a number of more than {MAX_DIGITS} digits.")
-    for kind in (int, float, str):
-        if isinstance(value, kind):  # also a subclass, such as a member of an IntEnum or a StrEnum
-            return str.__str__(value) if kind is str else kind(value)
+    # Also subclasses, such as the members of an IntEnum or a StrEnum.
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, str):
+        return str.__str__(value)
     advice = "\nPass a function that makes the environment instead." if key.startswith("env.kwargs") else ""
     raise SettingsError(
         f"{printable(key)}: needs numbers, text, lists and dicts, because config.yaml must hold them, not an object of type "
