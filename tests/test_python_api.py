@@ -65,6 +65,11 @@ def here(tmp_path: Path, monkeypatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> holdfast.Run:
+    return small(env=Recall, runs_dir=tmp_path_factory.mktemp("runs"))
+
+
 def small(**settings) -> holdfast.Run:
     return holdfast.train(**{"trainer": SMALL, "progress": "off", "audit": "off", **settings})
 
@@ -103,6 +108,41 @@ def test_functions_ready_objects_and_policy_classes():
     ready = small(env=Recall())
     assert load_settings([], {"settings": ready.path / "config.yaml", "env": "memory"}).env.num_envs > 1
     assert "num_envs: 1" in (ready.path / "config.yaml").read_text()
+
+
+@pytest.mark.usefixtures("here")
+def test_a_ready_vector_environment_has_its_number_of_environments():
+    run = small(env=gymnasium.vector.SyncVectorEnv([Recall] * 4))
+    assert "num_envs: 4" in (run.path / "config.yaml").read_text()
+    assert run.evaluate(episodes=6).episodes == 8
+
+
+@pytest.mark.usefixtures("here")
+def test_names_may_have_any_letters():
+    größe = type("Größe", (Recall,), {"__module__": __name__})
+    schätzer = type("Schätzer", (Mine,), {"__module__": __name__})
+    run = small(env=größe, policy=schätzer)
+    assert "Größe" in (run.path / "config.yaml").read_text()
+    assert run.path.name.isascii()
+    assert isinstance(run.load().policy, schätzer)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ({"episodes": 0}, "episodes=0: needs a whole number from 1"),
+        ({"episodes": "5"}, "episodes='5'"),
+        ({"episodes": 2.5}, "episodes=2.5"),
+        ({"episodes": True}, "episodes=True"),
+        ({"seed": -1}, "seed=-1: needs a whole number from 0"),
+        ({"seed": 2**31}, "seed=2147483648"),
+        ({"max_steps": 0}, "max_steps=0"),
+        ({"both": True, "greedy": False}, "greedy must be True"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_named(arguments, part, finished):
+    with pytest.raises(SettingsError, match=part):
+        finished.evaluate(**arguments)
 
 
 @pytest.mark.usefixtures("here")
@@ -202,6 +242,8 @@ def test_training_in_a_thread():
         ([], {"env": "memroy"}, "env='memroy': no such world. Did you mean memory"),
         ([], {"policy": "fasd"}, "policy='fasd': no such agent. Did you mean fast"),
         ([], {"policy": int}, "policy=int: a policy must subclass"),
+        ([], {"policy": len}, "policy: needs a policy class, or the name of an agent, not <built-in function len>"),
+        ([], {"env": Recall(), "env_kwargs": {"delay": 3}}, "env.kwargs: has no effect on an environment that exists"),
         ([], {"policy": Policy, "agent": "fast"}, "two agents"),
         ([], {"trainer": {"ranks": 2}}, "a Python program is one process"),
         ([], {"env": Recall, "env_kwargs": {"delay": object()}}, "env.kwargs.*not an object of type object"),

@@ -16,7 +16,7 @@ from holdfast.config.ranks import plan_ranks, started_ranks
 from holdfast.config.sections import EnvSection
 from holdfast.deploy import Agent, load
 from holdfast.envs import OwnEnv, python_env
-from holdfast.errors import SettingsError
+from holdfast.errors import SettingsError, printable
 from holdfast.files import Folder
 from holdfast.policies import OwnPolicySettings, Policy
 from holdfast.rollout.play import random_states_kept
@@ -188,7 +188,7 @@ def _take_env(keywords: dict[str, Any]) -> Any:
         return None
     usual = python_env(source)
     rest = {key: value for key, value in env.items() if key != "name"} if within else {}
-    ready = {"num_envs": usual.num_envs} if usual.is_one_object else {}
+    ready = {"num_envs": usual.num_ready} if usual.num_ready else {}
     keywords["env"] = {"name": usual.name, **ready, **rest}
     return source
 
@@ -199,8 +199,13 @@ def _take_policy(keywords: dict[str, Any]) -> type[Policy] | None:
         value = keywords.get(key)
         within = isinstance(value, Mapping)
         source = value.get("py_agent") if within else value
-        if not isinstance(source, type):
+        if source is None or isinstance(source, str | PathLike | Mapping):
             continue
+        if not isinstance(source, type):
+            raise SettingsError(
+                f"{key}: needs a policy class, or the name of an agent, not {printable(repr(source), 60)}. "
+                "Pass the arguments of a class as policy_kwargs."
+            )
         if not issubclass(source, Policy):
             raise SettingsError(f"{key}={source.__name__}: a policy must subclass holdfast.policies.Policy.")
         name = code_name(source)

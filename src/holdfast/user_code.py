@@ -58,7 +58,8 @@ def load_file(file: str, asked: str) -> ModuleType:
 
 def code_name(code: Any) -> str:
     """Return FILE.py:NAME for a class or function, which names it on the command line. Without a file: MODULE.py:NAME."""
-    name = code.__name__ if code.__name__.isidentifier() else "environment"  # "<lambda>"
+    name = getattr(code, "__name__", "")
+    name = name if name.isidentifier() else "environment"  # "<lambda>"
     try:
         file = inspect.getsourcefile(code) or ""
     except (TypeError, OSError):  # defined in an interactive session

@@ -1,5 +1,6 @@
 """A trained agent in a loop of the user's own."""
 
+import json
 from dataclasses import replace
 
 import gymnasium
@@ -84,6 +85,27 @@ def test_the_state_is_a_value():
     for one, other in zip(fresh, reset, strict=True):
         np.testing.assert_array_equal(one, other)
     assert any((one != other).any() for one, other in zip(fresh, again[0], strict=True)), "memory makes a difference"
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        lambda state: json.loads(json.dumps([leaf.tolist() for leaf in state])),
+        lambda state: [torch.from_numpy(leaf) for leaf in state],
+        lambda state: tuple(leaf.astype(np.float64) if leaf.dtype.kind == "f" else leaf for leaf in state),
+        lambda state: [np.frombuffer(leaf.tobytes(), leaf.dtype).reshape(leaf.shape) for leaf in state],
+    ],
+    ids=["json", "tensors", "float64", "read-only"],
+)
+def test_a_state_may_be_stored_as_something_else_in_the_meantime(stored):
+    agent = make_agent(VECTOR, spaces.Discrete(3), "policy.sees=[action]")
+    first, second = sampled(VECTOR, 2)
+    _, state = agent.act(first)
+    action, after = agent.act(second, state)
+    again, found = agent.act(second, stored(state))
+    assert again == action
+    assert all(map(np.array_equal, found, after))
+    assert [leaf.dtype for leaf in found] == [leaf.dtype for leaf in after]
 
 
 def test_each_row_of_a_batch_starts_its_own_episodes():
@@ -212,10 +234,16 @@ X = sampled(VECTOR, 1)[0]
         (lambda agent: agent.act(np.stack([X, X]), agent.act(X)[1]), "for 2 observations it needs"),
         (lambda agent: agent.act(X, ()), "state does not fit"),
         (lambda agent: agent.act(X, 3), "state does not fit"),
+        (lambda agent: agent.act(X, [[1, [2]], [3]]), "its entry 0 is not an array"),
+        (lambda agent: agent.act(X, [x.astype(object) for x in agent.act(X)[1]]), "its entry 0 is not an array"),
+        (lambda agent: agent.act(X, [[1.0], [2.0]]), r"it has the shapes \[\(1,\), \(1,\)\]"),
+        (lambda agent: agent.act(X, tuple(x * np.nan for x in agent.act(X)[1])), "the state contains nan"),
         (lambda agent: agent.act(X, first=[True, False]), "first has shape"),
         (lambda agent: agent.act(X, first="yes"), "first has shape"),
         (lambda agent: agent.act(X, mask=[1, 1, 1]), "has no action masks"),
         (lambda agent: agent.act(X, reward=[1, 2]), "reward has shape"),
+        (lambda agent: agent.act(X, reward="much"), "reward='much': needs a number"),
+        (lambda agent: agent.act(X, reward=np.inf), "a reward with inf"),
     ],
 )
 def test_what_does_not_fit_is_named(call, part):

@@ -1,5 +1,7 @@
 """`holdfast.load`: the agent of a run, without what trained it."""
 
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +12,10 @@ import pytest
 
 import holdfast
 from holdfast.config import load_settings
-from holdfast.errors import SettingsError
+from holdfast.errors import CheckpointError, SettingsError
 from holdfast.evaluate import evaluate_run
 from holdfast.trainer import train
+from support.checkpoints import reseal
 
 HERE = Path(__file__).parent
 GOLDEN = HERE.parent / "golden" / "checkpoint-1"
@@ -69,6 +72,7 @@ def test_a_checkpoint_is_named_or_the_best_or_the_newest(runs):
     ("arguments", "part"),
     [
         (("nothing",), "no such run"),
+        (("pendulum", "best"), "no best checkpoint: no episode had ended when they were written. Checkpoints there"),
         (("hidden", "00000099"), "has no checkpoint 00000099"),
         (("hidden", None, "abacus"), "device=abacus is not available"),
     ],
@@ -78,6 +82,19 @@ def test_what_cannot_be_loaded_is_named(runs, arguments, part):
     options = dict(zip(("checkpoint", "device"), rest, strict=False))
     with pytest.raises(SettingsError, match=part):
         holdfast.load(run, runs_dir=runs, **options)
+
+
+def test_an_older_checkpoint_is_used_if_the_spaces_in_the_newest_are_damaged(runs, tmp_path, caplog):
+    run = shutil.copytree(runs / "hidden", tmp_path / "copy")
+    *_, older, newest = sorted((run / "checkpoints").iterdir())
+    facts = json.loads((newest / "facts.json").read_text())
+    facts["world"]["spaces"] = facts["world"]["spaces"].replace('"Discrete"', '"Continuous"')
+    (newest / "facts.json").write_text(json.dumps(facts))
+    reseal(newest)
+    assert holdfast.load(run).checkpoint == older.name
+    assert f"checkpoint {older.name} is used instead" in caplog.text
+    with pytest.raises(CheckpointError, match="unknown kind 'Continuous'"):
+        holdfast.load(run, newest.name)
 
 
 def test_the_code_of_a_policy_is_named_again(tmp_path):

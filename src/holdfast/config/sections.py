@@ -69,9 +69,12 @@ class EnvSection(Section):
         return False
 
     @property
-    def is_one_object(self) -> bool:
-        """Whether there is only one environment, made by the user, so that no other can be made for tests or evaluation."""
-        return False
+    def num_ready(self) -> int:
+        """How many environments an object has that the user made, so that no other can be made for tests or evaluation.
+
+        0 for all worlds that make their environments themselves.
+        """
+        return 0
 
     @property
     def one_by_one(self) -> str:

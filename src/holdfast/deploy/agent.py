@@ -30,6 +30,7 @@ class _Fixed(NamedTuple):
     """Inputs that are the same for every call with a batch of one size."""
 
     state_shapes: list[tuple[int, ...]]
+    state_dtypes: list[np.dtype]
     all_first: Tensor  # [1, B] bool
     none_first: Tensor
     no_rewards: Tensor  # [1, B]
@@ -203,11 +204,14 @@ class Agent:
         if state is None:
             state = self.initial_state(B)
             first = True if first is None else first
-        elif not isinstance(state, tuple | list) or [np.shape(leaf) for leaf in state] != fixed.state_shapes:
-            raise _wrong_state(state, fixed.state_shapes, rows)
+        elif not _is_state(state, fixed):
+            state = _read_state(state, fixed, rows)
         flags = fixed.all_first if first is True else fixed.none_first
         if first is not None and not isinstance(first, bool):
             flags = self._flags(first, rows)
+        for leaf in state:
+            if not np.isfinite(leaf).all():
+                raise AgentInputError(f"the state contains {leaf[~np.isfinite(leaf)][0]}.")
         leaves = [torch.from_numpy(leaf) for leaf in state]
         inputs = {keys.OBS: read.unsqueeze(0), keys.DONES: flags, keys.TRUNCATEDS: fixed.none_first}
         inputs[keys.REWARDS] = fixed.no_rewards if reward is None else self._rewards(reward, rows)
@@ -227,13 +231,12 @@ class Agent:
 
     def _fix(self, rows: int) -> _Fixed:
         """Return what is the same for every call with a batch of this size."""
-        shapes: list[tuple[int, ...]] = [(layers, rows, hidden) for layers, hidden in self.policy.state_shapes]
-        if self._sees_action:
-            shapes.append((rows, *self.spec.actions.shape))
+        start = self.initial_state(rows)
         none = torch.zeros(1, rows, dtype=torch.bool)
         if len(self._fixed) >= MAX_SIZES:
             self._fixed.clear()
-        self._fixed[rows] = fixed = _Fixed(shapes, ~none, none, torch.zeros(1, rows))
+        shapes, dtypes = [leaf.shape for leaf in start], [leaf.dtype for leaf in start]
+        self._fixed[rows] = fixed = _Fixed(shapes, dtypes, ~none, none, torch.zeros(1, rows))
         return fixed
 
     def _flags(self, first: Any, rows: int) -> Tensor:
@@ -246,20 +249,61 @@ class Agent:
         return torch.from_numpy(np.broadcast_to(flags.astype(bool), (1, rows)).copy())
 
     def _rewards(self, reward: Any, rows: int) -> Tensor:
-        found = np.asarray(reward, np.float32)
+        try:
+            found = np.asarray(reward, np.float32)
+        except (TypeError, ValueError):
+            raise AgentInputError(
+                f"reward={printable(repr(reward), 60)}: needs a number for each observation."
+            ) from None
         if found.shape not in ((), (rows,)):
             raise AgentInputError(
                 f"reward has shape {found.shape}; for {_observations(rows)} it must be a number each."
             )
+        if not np.isfinite(found).all():
+            raise AgentInputError(f"the agent got a reward with {found[~np.isfinite(found)].flat[0]}.")
         return torch.from_numpy(np.broadcast_to(found, (1, rows)).copy())
 
 
+def _is_state(state: Any, fixed: _Fixed) -> bool:
+    """Return whether this is a state as `act` returns it. Fast, because `act` calls it at every step."""
+    return (
+        isinstance(state, tuple)
+        and [getattr(leaf, "shape", None) for leaf in state] == fixed.state_shapes
+        and [getattr(leaf, "dtype", None) for leaf in state] == fixed.state_dtypes
+        and all(type(leaf) is np.ndarray and leaf.flags.writeable for leaf in state)
+    )
+
+
+def _read_state(state: Any, fixed: _Fixed, rows: int) -> AgentState:
+    """Return a state that was a list, tensors or other numbers in the meantime, such as one that was stored as JSON."""
+    if not isinstance(state, tuple | list) or len(state) != len(fixed.state_shapes):
+        raise _wrong_state(state, fixed.state_shapes, rows)
+    leaves = []
+    for number, (leaf, shape, dtype) in enumerate(zip(state, fixed.state_shapes, fixed.state_dtypes, strict=True)):
+        try:
+            found = leaf.detach().cpu().numpy() if isinstance(leaf, Tensor) else np.array(leaf)
+            found = found.astype(dtype, casting="same_kind")
+        except (TypeError, ValueError):  # objects, text, lists of different lengths
+            raise AgentInputError(f"the state does not fit: its entry {number} is not an array of numbers.") from None
+        if found.shape != shape:
+            raise _wrong_state(state, fixed.state_shapes, rows)
+        leaves.append(found)
+    return tuple(leaves)
+
+
 def _wrong_state(state: Any, needed: list[tuple[int, ...]], rows: int) -> AgentInputError:
-    found = [np.shape(leaf) for leaf in state] if isinstance(state, tuple | list) else type(state).__name__
+    found = [_shape(leaf) for leaf in state] if isinstance(state, tuple | list) else type(state).__name__
     return AgentInputError(
         f"the state does not fit: it has the shapes {found}, and for {_observations(rows)} it needs {needed}. "
         "Pass what the last call returned for the same batch, or None when an episode starts."
     )
+
+
+def _shape(leaf: Any) -> Any:
+    try:
+        return np.shape(leaf)
+    except ValueError:
+        return "lists of different lengths"
 
 
 def _observations(count: int) -> str:

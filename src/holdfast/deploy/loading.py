@@ -79,7 +79,9 @@ def load_agent(
         try:
             with as_checkpoint_error(f"{path}: does not match the agent in {run_dir / CONFIG}"):
                 world = WorldSpec.from_json(loaded.facts["world"])
-                return MettaAgent.restore(settings.policy, world, loaded.facts["agent"], loaded.tensors["policy"])
+                agent = MettaAgent.restore(settings.policy, world, loaded.facts["agent"], loaded.tensors["policy"])
+                Agent(agent.policy)  # fails if the spaces in this checkpoint are damaged: an older one may be sound
+                return agent
         except SettingsError as error:
             if py_agent is None or str(error).startswith("py_agent="):
                 raise
@@ -98,6 +100,8 @@ def load_agent(
     if found is None:
         names = ", ".join(path.name for path in list_checkpoints(folder)[-5:])
         wanted = f"checkpoint {printable(checkpoint)}" if checkpoint else "checkpoint"
+        if checkpoint == "best" and names:
+            wanted = "best checkpoint: no episode had ended when they were written"
         raise SettingsError(
             f"{run_dir} has no {wanted}. {f'Checkpoints there: {names}.' if names else _when_saved(settings, run_dir)}"
         )

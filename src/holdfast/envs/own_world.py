@@ -32,14 +32,15 @@ EXPECTED = "a gymnasium.Env, a gymnasium.vector.VectorEnv, a pettingzoo.Parallel
 def python_env(source: Any, **settings: Any) -> OwnEnv:
     """Return the settings of a world of your own environments, for `make_world` and `Settings(env=...)`.
 
-    source: a class, a function or a ready object; settings: `num_envs`, `kwargs`, `hide`, `action_mask`. There is only
-    one environment of a ready object; closing it is up to you. For worker processes, the source must be picklable.
+    source: a class, a function or a ready object; settings: `num_envs`, `kwargs`, `hide`, `action_mask`. A ready object
+    has its number of environments: 1, unless it is a VectorEnv; closing it is up to you. For worker processes, the source
+    must be picklable.
     """
     if not callable(source) and not is_ready(source):
         raise SettingsError(f"env: {_describe(source)} is not a class or function that makes {EXPECTED}.")
-    env = OwnEnv(
-        **{"name": code_name(_definition(source)), **({"num_envs": 1} if is_ready(source) else {}), **settings}
-    )
+    if is_ready(source):
+        settings = {"num_envs": num_ready(source), **settings}
+    env = OwnEnv(**{"name": code_name(_definition(source)), **settings})
     return env.with_source(source)
 
 
@@ -54,6 +55,11 @@ def load_source(name: str, file: str) -> Any:
 def is_ready(source: Any) -> bool:
     """Return whether this is an environment, instead of a class or function that makes one."""
     return isinstance(source, KINDS)
+
+
+def num_ready(source: Any) -> int:
+    """Return how many environments a ready object has; 0 for a class or function."""
+    return int(getattr(source, "num_envs", 1)) if is_ready(source) else 0
 
 
 def makes_vectors(source: Any) -> bool:
@@ -125,8 +131,7 @@ def _make(settings: OwnEnv, source: Any, num_envs: int) -> Any:
     """Call the source and check what it returns."""
     asked = f"env={settings.name}"
     if is_ready(source):
-        if num_envs != getattr(source, "num_envs", 1):
-            has = getattr(source, "num_envs", 1)
+        if num_envs != (has := num_ready(source)):
             raise SettingsError(
                 f"{asked}: is a ready object with {has} environment{'s' * (has > 1)}, but env.num_envs={num_envs}.\n"
                 f"Name its class, or a function that makes it, or set env.num_envs={has}."

@@ -25,7 +25,7 @@ def why_not_replayable(settings: EnvSection, in_a_worker: bool, worker_timeout: 
         return f"{settings.name}: all environments share one random generator, so an episode cannot be replayed."
     if settings.known_deterministic:
         return None
-    if settings.is_one_object:
+    if settings.num_ready:
         return (
             f"{settings.name}: is a ready object, so there is no second environment to test whether it can be replayed."
         )

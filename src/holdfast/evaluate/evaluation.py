@@ -13,6 +13,7 @@ from holdfast.config import load_run_world
 from holdfast.config.sections import EnvSection
 from holdfast.deploy.loading import load_agent_for_world
 from holdfast.envs import episode_seed
+from holdfast.errors import SettingsError
 from holdfast.policies import Policy
 from holdfast.rollout import Episode, mean_info, play_episodes
 from holdfast.rollout.play import MAX_EPISODE_STEPS
@@ -58,8 +59,11 @@ def evaluate_run(
     py_agent: FILE.py:CLASS, or the class, if the run was trained with a custom policy class. It is not read from the run
     folder, because a folder from somebody else could name any code.
     """
+    for name, value, least in (("episodes", episodes, 1), ("seed", seed, 0), ("max_steps", max_steps, 1)):
+        if not isinstance(value, int | np.integer) or isinstance(value, bool) or not least <= value < 2**31:
+            raise SettingsError(f"{name}={value!r}: needs a whole number from {least} to {2**31 - 1:,}.")
     if both and not greedy:
-        raise ValueError("both=True plays greedy and sampled actions, so greedy must be True.")
+        raise SettingsError("both=True plays greedy and sampled actions, so greedy must be True.")
     env = load_run_world(run_dir / CONFIG) if env is None else env
     agent, _, path = load_agent_for_world(run_dir, env, checkpoint, py_agent)
     result = evaluate(agent.policy, env, episodes, seed, greedy, max_steps=max_steps)

@@ -179,9 +179,9 @@ def _policy(agent: Agent | Policy | MettaAgent) -> Policy:
 
 def _check_policy(policy: Policy, env: EnvSection) -> None:
     refuse_custom_forward(policy)
-    if env.is_one_object:
+    if env.num_ready:
         raise SettingsError(
-            f"{env.name} is one environment, which the proof would play and close. "
+            f"{env.name} is a ready object, which the proof would play and close. "
             "Name a class or function that makes environments, as in python_env(MyEnv)."
         )
     spec = env.describe()

@@ -80,7 +80,7 @@ class OwnPolicySettings(PolicySection):
     own_file: ClassVar[str] = "FILE.py:CLASS"
 
     py_agent: str = Field(
-        pattern=rf"^{PRINTABLE}*[^/]\.py:[A-Za-z_]\w*$",
+        pattern=rf"^{PRINTABLE}*[^/]\.py:[^\W\d]\w*$",
         description="custom policy class; the file is executed, so set this on the command line, not in a settings file",
         json_schema_extra={"allowed": "FILE.py:CLASS, such as ./mine.py:MyPolicy"},
     )

@@ -46,7 +46,7 @@ def play_episodes(
     sampling = Sampling(greedy, torch.Generator(device).manual_seed(seed))
     with random_states_kept(seed), policy.set_aside(sampling):
         enough = math.ceil(episodes / env.describe().agents_per_env)
-        changes: dict[str, Any] = {"num_envs": num_envs or (1 if env.is_one_object else min(enough, MAX_ENVS))}
+        changes: dict[str, Any] = {"num_envs": num_envs or env.num_ready or min(enough, MAX_ENVS)}
         if "desync" in type(env).model_fields:
             changes["desync"] = False  # desync shortens the first episode of each slot, which would bias the result
         with make_world(env.model_copy(update=changes), **workers) as world:

@@ -267,14 +267,19 @@ def _make_folder(settings: Settings, runs: Path) -> Path:
     (runs / settings.run).mkdir(parents=True, exist_ok=True)
     if settings.run:
         return runs / settings.run
-    world = re.sub(r"[^A-Za-z0-9._-]+", "-", settings.env.name)[:100].strip(".-")
-    stem = f"{world}-{settings.policy.agent_name}-s{settings.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    world, agent = map(_plain, (settings.env.name, settings.policy.agent_name))
+    stem = f"{world}-{agent}-s{settings.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
     while True:
         with suppress(FileExistsError):
             path = runs / next(names)
             path.mkdir()
             return path
+
+
+def _plain(name: str) -> str:
+    """Return the name of a world or an agent with the characters that a folder name may have."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:100].strip(".-") or "own"
 
 
 def _to_json(row: Mapping[str, Any], indent: int | None = None) -> bytes:

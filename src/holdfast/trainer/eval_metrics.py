@@ -21,7 +21,7 @@ FIRST_SEED = 2**31  # seeds of runs are below, so no run trains on these episode
 
 def check_eval(settings: Settings) -> None:
     """Raise SettingsError if there is no second world to evaluate in."""
-    if settings.eval.interval and settings.env.is_one_object:
+    if settings.eval.interval and settings.env.num_ready:
         raise SettingsError(
             f"eval.interval={settings.eval.interval}: env={settings.env.name} is a ready object, in which training already "
             "takes place.\nName its class or a function that makes it, or remove eval.interval."

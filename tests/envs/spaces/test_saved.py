@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 
 from holdfast.envs.spaces import ActionWriter, obs_reader, read_spaces, save_spaces
-from holdfast.errors import CheckpointError
+from holdfast.errors import CheckpointError, SettingsError
 from holdfast.spec import BoxActions, BoxObs, DiscreteActions, MixedActions, WorldSpec
 from support.spaces import ACTIONS, OBSERVATIONS
 
@@ -33,6 +34,25 @@ def test_keys_keep_their_order_and_text_its_place():
     reader, out = obs_reader(found, "toy"), np.zeros(3, np.float32)
     reader.read(given, out)
     assert out.tolist() == [1.0, 0.25, 0.5]
+
+
+def test_keys_may_be_numbers_and_tuples():
+    entries: Any = [(("a", (1, None)), spaces.Discrete(2)), (np.int64(7), spaces.Discrete(2))]
+    space = spaces.Dict(entries)
+    found = read_spaces(replace(SPEC, spaces=save_spaces(space, spaces.Discrete(2), [], False)))[0]
+    assert isinstance(found, spaces.Dict)
+    assert [*found.spaces] == [("a", (1, None)), 7]
+    entries = [(b"x", spaces.Discrete(2))]
+    with pytest.raises(SettingsError, match="the key b'x'"):
+        save_spaces(spaces.Dict(entries), spaces.Discrete(2), [], False)
+
+
+@pytest.mark.parametrize(("dtype", "kept"), [(">f4", "f4"), (">i2", "i2"), ("longdouble", "f8")])
+def test_dtypes_are_read_in_the_byte_order_of_the_machine(dtype, kept):
+    space = spaces.Box(0, 1, (2,), np.dtype(dtype))  # pyright: ignore[reportArgumentType]
+    found = read_spaces(replace(SPEC, spaces=save_spaces(space, spaces.Discrete(2), [], False)))[0]
+    assert found.dtype == np.dtype(kept)
+    assert found.contains(np.array([0, 1], kept))
 
 
 def test_limits_are_exact_and_infinite_ones_stay_infinite():

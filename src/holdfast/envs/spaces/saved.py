@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from holdfast.errors import CheckpointError, one_line, printable
+from holdfast.errors import CheckpointError, SettingsError, one_line, printable
 from holdfast.spec import BoxActions, BoxObs, DiscreteActions, DiscreteObs, MixedActions, WorldSpec
 
 MANY = 1000  # a Box of observations with more values keeps only its smallest and largest bound
@@ -84,30 +84,44 @@ def action_space_of(spec: WorldSpec) -> spaces.Space:
 def _to_json(space: spaces.Space, many: float) -> dict[str, Any]:
     match space:
         case spaces.Dict():
-            return {"kind": "Dict", "entries": [[key, _to_json(child, many)] for key, child in space.spaces.items()]}
+            entries = [[_key_to_json(key), _to_json(child, many)] for key, child in space.spaces.items()]
+            return {"kind": "Dict", "entries": entries}
         case spaces.Tuple():
             return {"kind": "Tuple", "entries": [_to_json(child, many) for child in space.spaces]}
         case spaces.Box():
             low, high = (_bounds(space, side, many) for side in ("low", "high"))
-            dtype = np.dtype(space.dtype).str
-            return {"kind": "Box", "shape": [*space.shape], "dtype": dtype, "low": low, "high": high}
+            return {"kind": "Box", "shape": [*space.shape], "dtype": _dtype_name(space), "low": low, "high": high}
         case spaces.Discrete():
-            return {
-                "kind": "Discrete",
-                "n": int(space.n),
-                "start": int(space.start),
-                "dtype": np.dtype(space.dtype).str,
-            }
+            n, start = int(space.n), int(space.start)
+            return {"kind": "Discrete", "n": n, "start": start, "dtype": _dtype_name(space)}
         case spaces.MultiDiscrete():
-            return {
-                "kind": "MultiDiscrete",
-                "nvec": space.nvec.tolist(),
-                "start": space.start.tolist(),
-                "dtype": np.dtype(space.dtype).str,
-            }
+            nvec, start = space.nvec.tolist(), space.start.tolist()
+            return {"kind": "MultiDiscrete", "nvec": nvec, "start": start, "dtype": _dtype_name(space)}
         case spaces.MultiBinary():
             return {"kind": "MultiBinary", "n": space.n if isinstance(space.n, int) else [*space.shape]}
     return {"kind": "ignored"}  # text, or a hidden entry
+
+
+def _key_to_json(key: Any) -> Any:
+    """Return the key of an entry of a Dict; a tuple as a list."""
+    if isinstance(key, tuple):
+        return [_key_to_json(part) for part in key]
+    key = key.item() if isinstance(key, np.generic) else key
+    if not isinstance(key, str | int | float | bool | None):
+        raise SettingsError(
+            f"the observations have the key {printable(repr(key), 80)}. Keys of a Dict must be text, numbers or tuples of them."
+        )
+    return key
+
+
+def _key_from_json(key: Any) -> Any:
+    return tuple(map(_key_from_json, key)) if isinstance(key, list) else key
+
+
+def _dtype_name(space: spaces.Space) -> str:
+    """Return the dtype in this machine's byte order; an unusual one as float64, because values are converted anyway."""
+    name = np.dtype(space.dtype).newbyteorder("=").str
+    return name if name in DTYPES else np.dtype(np.float64).str
 
 
 def _bounds(space: spaces.Box, side: str, many: float) -> Any:
@@ -121,7 +135,7 @@ def _bounds(space: spaces.Box, side: str, many: float) -> Any:
 def _from_json(data: Any) -> spaces.Space:
     match data["kind"]:
         case "Dict":
-            return spaces.Dict(OrderedDict((key, _from_json(child)) for key, child in data["entries"]))
+            return spaces.Dict(OrderedDict((_key_from_json(key), _from_json(child)) for key, child in data["entries"]))
         case "Tuple":
             return spaces.Tuple([_from_json(child) for child in data["entries"]])
         case "Box":

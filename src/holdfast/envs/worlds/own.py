@@ -11,7 +11,7 @@ from holdfast.config.registry import WORLDS
 from holdfast.config.sections import PRINTABLE, Count, setting
 from holdfast.custom_code import process_restored
 from holdfast.envs.worlds.gym import GymEnv
-from holdfast.errors import split_code_name
+from holdfast.errors import SettingsError, split_code_name
 from holdfast.spec import WorldSpec
 
 
@@ -22,7 +22,7 @@ class OwnEnv(GymEnv):
         "class or function in a Python file that makes a Gymnasium environment (Env, VectorEnv) or a PettingZoo environment "
         "(ParallelEnv, AECEnv); the file is executed, so set this on the command line, not in a settings file",
         "FILE.py:NAME, such as ./mine.py:MyEnv",
-        pattern=rf"^{PRINTABLE}*[^/]\.py:[A-Za-z_]\w*$",
+        pattern=rf"^{PRINTABLE}*[^/]\.py:[^\W\d]\w*$",
     )
     num_envs: Count = setting(8, "number of environments; slots = num_envs x agents", le=65536)
     kwargs: dict[str, Any] = setting({}, "keyword arguments for the class or function")
@@ -46,6 +46,12 @@ class OwnEnv(GymEnv):
 
     def with_source(self, source: Any) -> OwnEnv:
         """Return these settings for a class, function or object that a Python program passed."""
+        from holdfast.envs.own_world import is_ready
+
+        if self.kwargs and is_ready(source):
+            raise SettingsError(
+                "env.kwargs: has no effect on an environment that exists already. Pass its class, or leave them out."
+            )
         settings = self.model_copy()
         settings._source = source
         return settings
@@ -57,10 +63,10 @@ class OwnEnv(GymEnv):
         return makes_vectors(self.source)
 
     @property
-    def is_one_object(self) -> bool:
-        from holdfast.envs.own_world import is_ready
+    def num_ready(self) -> int:
+        from holdfast.envs.own_world import num_ready
 
-        return is_ready(self.source)
+        return num_ready(self.source)
 
     @property
     def one_by_one(self) -> str:
@@ -70,7 +76,7 @@ class OwnEnv(GymEnv):
     def describe(self) -> WorldSpec:
         from holdfast.envs.own_world import try_out
 
-        with self.build(range(1)) as world:
+        with self.build(range(self.num_ready or 1)) as world:
             try_out(world, self.source)
             return world.world_spec
 
