@@ -26,7 +26,7 @@ from holdfast.runs.listing import read_facts
 from holdfast.user_code import code_name
 
 if TYPE_CHECKING:
-    from holdfast.evaluate import EvaluationResult
+    from holdfast.evaluate import Certificate, EvaluationResult
     from holdfast.trainer.callback import Callback
 
 _training = Lock()  # random generators, signals and os._exit belong to the process, so only one run can have them
@@ -137,6 +137,19 @@ class Run:
 
         world = self._world()
         return evaluate_run(self.path, episodes, greedy, seed, checkpoint, max_steps, world, self._policy, both)
+
+    def certify(
+        self,
+        episodes: int = 100,
+        greedy: bool = True,
+        seed: int = 1_000_000,
+        checkpoint: str | None = None,
+        max_steps: int = 100_000,
+    ) -> Certificate:
+        """Return the memory certificate, `holdfast evaluate --certificate`: what the agent achieves with less memory."""
+        from holdfast.evaluate import certify_run
+
+        return certify_run(self.path, self._world(), episodes, greedy, seed, checkpoint, max_steps, self._policy)
 
     def export(
         self,

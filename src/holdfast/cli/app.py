@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 
@@ -20,7 +19,6 @@ import holdfast
 from holdfast.cli.base import PyAgent, RunsDir, Words, app, check_output
 from holdfast.cli.failures import FAILED, Output, error_for, reporting_failures
 from holdfast.cli.supervise import exit_despite_threads, supervised
-from holdfast.custom_code import exits_reported
 from holdfast.errors import HoldfastError, SettingsError, printable
 from holdfast.streams import SafeStream, open_closed_streams, safe_output
 
@@ -132,58 +130,6 @@ def _closing_lines(run: Path, summary: dict[str, Any], settings: Settings) -> st
         f"The run is in {shown}: metrics.jsonl, summary.json, config.yaml, checkpoints/.\n"
         f"Next: {command} evaluate {shown}{trust}"
     )
-
-
-@app.command()
-def evaluate(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Name or folder of a run.")],
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[env=NAME env.KEY=VALUE]", help="Changes to the world; default: the run's world."),
-    ] = None,
-    episodes: Annotated[
-        int, typer.Option(min=1, max=1_000_000, help="Play at least this many, the same number in every slot.")
-    ] = 20,
-    sample: Annotated[
-        bool, typer.Option("--sample", help="Only with sampled actions; default: once with each.")
-    ] = False,
-    greedy: Annotated[bool, typer.Option("--greedy", help="Only with the most probable action.")] = False,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed for the episodes.")] = 1_000_000,
-    checkpoint: Annotated[str | None, typer.Option(help="Checkpoint name, or `best`; default: the newest.")] = None,
-    max_steps: Annotated[int, typer.Option(min=1, help="Fail if an episode has more steps than this.")] = 100_000,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    py_agent: PyAgent = None,
-    runs_dir: RunsDir = Path("runs"),
-) -> None:
-    """Evaluate a trained policy on new episodes: with the most probable actions, and with sampled ones.
-
-    \b
-    holdfast evaluate first
-    holdfast evaluate runs/first --episodes 100 --sample --json
-    holdfast evaluate first env=memory env.corridor=6
-    """
-    with reporting_failures(), exits_reported():
-        from holdfast.config import load_run_world
-        from holdfast.runs import find_run
-        from holdfast.runs.folder import CONFIG
-
-        if greedy and sample:
-            raise SettingsError("--greedy and --sample: use one of them; without both, the agent plays both ways.")
-        folder = find_run(run, runs_dir)
-        env = load_run_world(folder / CONFIG, words or [])
-        from holdfast.evaluate import evaluate_run
-
-        both = not (greedy or sample)
-        result = evaluate_run(folder, episodes, not sample, seed, checkpoint, max_steps, env, py_agent, both)
-        if as_json:
-            typer.echo(json.dumps(asdict(result), indent=2))
-            return
-        typer.echo(f"{result.episodes} episodes of checkpoint {result.checkpoint}")
-        for how, found in (("sampled" if sample else "greedy", result), ("sampled", result.sampled)):
-            if found is not None:
-                returns = f"return {found.return_mean:.4g} +- {found.return_std:.4g}"
-                info = "".join(f", {name} {value:.4g}" for name, value in found.info.items())
-                typer.echo(f"{how:<8} {returns}, length {found.length_mean:.4g}{info}")
 
 
 @app.command()
@@ -339,4 +285,4 @@ def bench(
         raise typer.Exit(subprocess.call([sys.executable, str(script), *(args or ())]))
 
 
-from holdfast.cli import across_runs, export_command, sweep_command  # noqa: E402, F401  (they register their commands)
+from holdfast.cli import across_runs, evaluate_command, export_command, sweep_command  # noqa: E402, F401  (they register their commands)

@@ -59,9 +59,7 @@ def evaluate_run(
     py_agent: FILE.py:CLASS, or the class, if the run was trained with a custom policy class. It is not read from the run
     folder, because a folder from somebody else could name any code.
     """
-    for name, value, least in (("episodes", episodes, 1), ("seed", seed, 0), ("max_steps", max_steps, 1)):
-        if not isinstance(value, int | np.integer) or isinstance(value, bool) or not least <= value < 2**31:
-            raise SettingsError(f"{name}={value!r}: needs a whole number from {least} to {2**31 - 1:,}.")
+    check_numbers(episodes, seed, max_steps)
     if both and not greedy:
         raise SettingsError("both=True plays greedy and sampled actions, so greedy must be True.")
     env = load_run_world(run_dir / CONFIG) if env is None else env
@@ -69,6 +67,13 @@ def evaluate_run(
     result = evaluate(agent.policy, env, episodes, seed, greedy, max_steps=max_steps)
     sampled = evaluate(agent.policy, env, episodes, seed, greedy=False, max_steps=max_steps) if both else None
     return replace(result, checkpoint=path.name, sampled=sampled and replace(sampled, checkpoint=path.name))
+
+
+def check_numbers(episodes: int, seed: int, max_steps: int) -> None:
+    """Raise SettingsError for what cannot be played."""
+    for name, value, least in (("episodes", episodes, 1), ("seed", seed, 0), ("max_steps", max_steps, 1)):
+        if not isinstance(value, int | np.integer) or isinstance(value, bool) or not least <= value < 2**31:
+            raise SettingsError(f"{name}={value!r}: needs a whole number from {least} to {2**31 - 1:,}.")
 
 
 def evaluate(

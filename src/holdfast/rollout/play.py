@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,8 @@ from holdfast.config.sections import EnvSection
 from holdfast.envs import make_world
 from holdfast.errors import HoldfastError
 from holdfast.policies import Policy, Sampling
+from holdfast.policies.tensordict_api import Acted, Inputs
+from holdfast.recurrence import State
 from holdfast.rollout.collector import first_inputs, last_actions
 from holdfast.rollout.episodes import Episode, EpisodeTracker
 from holdfast.spec import keys
@@ -34,15 +36,17 @@ def play_episodes(
     num_envs: int | None = None,
     max_steps: int = MAX_EPISODE_STEPS,
     device: torch.device | str = "cpu",
+    act: Callable[[Inputs, State], Acted] | None = None,
     **workers: Any,
 ) -> list[Episode]:
     """Play at least `episodes` episodes, the same number in every slot, so that short episodes are not overcounted.
 
     The policy's memory and all random states are left unchanged. An episode longer than `max_steps` raises
     HoldfastError, because the evaluation would never end in a world without a time limit.
-    workers: arguments of `make_world`.
+    act: used instead of `policy.act`. workers: arguments of `make_world`.
     """
     finished: list[Episode] = []
+    act = act or policy.act
     sampling = Sampling(greedy, torch.Generator(device).manual_seed(seed))
     with random_states_kept(seed), policy.set_aside(sampling):
         enough = math.ceil(episodes / env.describe().agents_per_env)
@@ -65,7 +69,7 @@ def play_episodes(
                         f"{env.name}: the episode of slot {endless.argmax()} has not ended after {max_steps:,} steps.\n"
                         "Give the world a time limit, or allow longer episodes: `holdfast evaluate --max-steps`."
                     )
-                acted = policy.act({key: torch.from_numpy(x).to(device)[None] for key, x in inputs.items()}, state)
+                acted = act({key: torch.from_numpy(x).to(device)[None] for key, x in inputs.items()}, state)
                 state = acted.state
                 actions = acted.actions[0].cpu().numpy()
                 obs, rewards, terminated, truncated, info = world.step(actions)

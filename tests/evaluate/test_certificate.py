@@ -1,0 +1,202 @@
+"""The memory certificate of policies whose memory is known exactly."""
+
+import json
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from holdfast.cli.app import main
+from holdfast.config import load_settings
+from holdfast.envs import python_env
+from holdfast.errors import SettingsError
+from holdfast.evaluate import Estimate, certify
+from holdfast.evaluate.certificate import Wiped, estimate
+from holdfast.policies import Policy, make_policy
+from holdfast.rollout import Episode
+from holdfast.spec import keys
+from holdfast.trainer import train
+
+
+class Echo(gymnasium.Env):
+    """Reward for saying which of two numbers was shown `delay` steps ago; nothing is to be said before."""
+
+    def __init__(self, delay: int, cue_at_start: bool = False):
+        self.delay, self.cue_at_start = delay, cue_at_start
+        self.observation_space = spaces.Discrete(2)
+        self.action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.shown = [int(self.np_random.integers(2))]
+        return self.shown[-1], {}
+
+    def step(self, action):
+        said_right = len(self.shown) > self.delay and action == self.shown[0 if self.cue_at_start else -1 - self.delay]
+        self.shown.append(int(self.np_random.integers(2)))
+        ended = len(self.shown) > self.delay + 8
+        return self.shown[-1], float(said_right) / 8, ended, False, {}
+
+
+class Shifts(Policy):
+    """Remembers the last observations, newest first, as +1 or -1, and says the one of `delay` steps ago."""
+
+    def __init__(self, spec, delay: int, remembers: int):
+        super().__init__(spec)
+        self.delay, self.remembers = delay, remembers
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+    @property
+    def state_shapes(self):
+        return ((1, self.remembers),)
+
+    def unroll(self, inputs, first, start):
+        (memory,), said = start, []
+        for obs, begins in zip(inputs["env_obs"], first, strict=True):
+            memory = torch.where(begins.view(1, -1, 1), torch.zeros_like(memory), memory)
+            now = 2.0 * obs.view(1, -1, 1).float() - 1
+            seen = torch.cat([now, memory], -1)
+            said.append(torch.stack([torch.zeros_like(seen[0, :, 0]), seen[0, :, self.delay]], -1))
+            memory = seen[..., : self.remembers]
+        return torch.stack(said), torch.zeros(first.shape), (memory,)
+
+
+class First(Shifts):
+    """Remembers the first observation of the episode, and says it."""
+
+    def unroll(self, inputs, first, start):
+        (memory,), said = start, []
+        for obs, begins in zip(inputs["env_obs"], first, strict=True):
+            memory = torch.where(begins.view(1, -1, 1), 2.0 * obs.view(1, -1, 1).float() - 1, memory)
+            said.append(torch.stack([torch.zeros(obs.shape[0]), memory[0, :, 0]], -1))
+        return torch.stack(said), torch.zeros(first.shape), (memory,)
+
+
+@pytest.mark.parametrize(("delay", "remembers"), [(1, 1), (3, 3), (3, 8), (5, 6)])
+def test_the_steps_that_are_needed_are_found(delay, remembers):
+    env = python_env(Echo, kwargs={"delay": delay})
+    found = certify(Shifts(env.describe(), delay, remembers), env, episodes=60)
+    assert found.intact == Estimate(1.0, 1.0, 1.0)
+    assert found.needs_memory
+    assert found.needs_steps == delay
+    too_short = [point for point in found.steps_back if point.steps < delay]
+    for guess in (found.wiped, found.swapped, found.averaged, *too_short):
+        assert guess.mean == pytest.approx(0.5, abs=0.15)
+    assert next(point.steps for point in found.steps_back if point.mean == 1.0) == delay
+    assert f"Needs at least {delay} step" in found.sentence
+    assert "first observation" not in found.sentence
+
+
+def test_memory_that_is_not_needed():
+    env = python_env(Echo, kwargs={"delay": 0})
+    found = certify(Shifts(env.describe(), 0, 4), env, episodes=10)
+    assert (found.needs_memory, found.needs_steps) == (False, 0)
+    assert found.swapped.mean == found.wiped.mean == found.intact.mean == 1.0
+    assert found.sentence.startswith("Memory is not needed")
+
+
+def test_what_is_remembered_of_the_first_observation_is_enough():
+    env = python_env(Echo, kwargs={"delay": 0, "cue_at_start": True})
+    found = certify(First(env.describe(), 0, 1), env, episodes=60)
+    assert found.frozen.mean == 1.0
+    assert max(found.wiped.mean, found.swapped.mean) < 0.7
+    assert found.needs_steps == 7  # an agent acts on 8 observations
+    assert "the first observation of an episode is enough" in found.sentence
+
+
+def test_more_steps_than_are_tried(monkeypatch):
+    monkeypatch.setattr("holdfast.evaluate.certificate.MAX_STEPS_BACK", 2)
+    env = python_env(Echo, kwargs={"delay": 5})
+    found = certify(Shifts(env.describe(), 5, 5), env, episodes=20)
+    assert found.needs_steps is None
+    assert "more than 2 steps" in found.sentence
+
+
+def test_memory_that_is_used_but_not_needed():
+    """With an unusual memory this agent fails; with the usual one, the observation is enough."""
+
+    class Spoiled(Shifts):
+        def unroll(self, inputs, first, start):
+            said, values, (memory,) = super().unroll(inputs, first, start)
+            weighed = said * (memory.sum(-1).mean() > 0.4)
+            return weighed, values, (torch.full_like(memory, 0.5),)
+
+    env = python_env(Echo, kwargs={"delay": 0})
+    policy = Spoiled(env.describe(), 0, 1)
+    found = certify(policy, env, episodes=10)
+    assert found.averaged.mean == found.intact.mean
+
+
+def test_sampling_and_seeds():
+    env = python_env(Echo, kwargs={"delay": 1})
+    policy = Shifts(env.describe(), 1, 1)
+    greedy, again = (certify(policy, env, episodes=8, seed=7) for _ in range(2))
+    assert greedy == again
+    assert certify(policy, env, episodes=8, seed=7, greedy=False).intact.mean < 1.0
+
+
+def test_agents_of_one_environment_count_as_one():
+    alike = [Episode(0, slot, float(slot // 8), 5) for slot in range(32)]
+    apart = [Episode(0, slot * 8, episode.episode_return, 5) for slot, episode in enumerate(alike)]
+    narrow, wide = estimate(apart, 8), estimate(alike, 8)
+    assert narrow.mean == wide.mean == 1.5
+    assert wide.high - wide.low > 2 * (narrow.high - narrow.low)
+    rng = np.random.default_rng(1)
+    covered = 0
+    for _ in range(200):
+        returns = rng.normal(3.0, 1.0, 40)
+        found = estimate([Episode(0, slot, float(x), 5) for slot, x in enumerate(returns)], 1)
+        covered += found.low <= 3.0 <= found.high
+    assert 180 <= covered <= 198
+
+
+def test_a_wiped_memory_does_not_know_the_last_action():
+    torch.manual_seed(0)
+    settings = load_settings(["env=gym:CartPole-v1", "policy.hidden=8", "policy.sees=[action]"])
+    policy = make_policy(settings.policy, settings.env.describe())
+    none = torch.zeros(1, 2, dtype=torch.bool)
+    inputs = {
+        keys.OBS: torch.ones(1, 2, 4),
+        keys.DONES: none,
+        keys.TRUNCATEDS: none,
+        keys.LAST_ACTIONS: torch.tensor([[0, 1]]),
+    }
+    for act, knows in ((policy.act, True), (Wiped(policy), False)):
+        values = act(inputs, policy.initial_state(2)).values[0]
+        assert (values[0] != values[1]) == knows
+
+
+def test_what_cannot_be_certified():
+    env = python_env(Echo, kwargs={"delay": 1})
+    settings = load_settings(["env=gym:CartPole-v1", "policy.core=none"])
+    with pytest.raises(SettingsError, match="has no memory"):
+        certify(make_policy(settings.policy, settings.env.describe()), settings.env)
+    with pytest.raises(SettingsError, match="at least two episodes"):
+        certify(Shifts(env.describe(), 1, 1), env, episodes=1)
+
+
+def test_the_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["env.num_envs=2", "env.rooms=2", "trainer.horizon=8", "trainer.batch_size=32", "trainer.minibatch_size=32"]
+    train(load_settings([*words, "trainer.total_timesteps=32", "policy.hidden=8", "progress=off", "run=small"]))
+    capsys.readouterr()
+
+    def output(*options: str) -> str:
+        with pytest.raises(SystemExit) as stopped:
+            main(["evaluate", "small", "--certificate", "--episodes", "8", *options])
+        assert not stopped.value.code
+        return capsys.readouterr().out
+
+    found = json.loads(output("--json"))
+    for name in ("intact", "wiped", "frozen", "swapped", "averaged"):
+        assert found[name].keys() == {"mean", "low", "high"}
+        assert found[name]["low"] <= found[name]["mean"] <= found[name]["high"]
+    assert found["steps_back"][0] == {**found["averaged"], "steps": 0}
+    assert found["checkpoint"]
+    header, *figures, sentence = output().splitlines()
+    assert "at least 8 episodes" in header
+    assert [line.split()[0] for line in figures[:5]] == ["intact", "wiped", "frozen", "swapped", "averaged"]
+    assert sentence == found["sentence"]
+    assert {"needs_memory", "needs_steps", "episodes"} <= found.keys()
