@@ -114,19 +114,38 @@ def test_more_steps_than_are_tried(monkeypatch):
     assert "more than 2 steps" in found.sentence
 
 
+class Same(Echo):
+    """Every observation of an episode is the same, so none has to be remembered."""
+
+    def step(self, action):
+        _, *rest = super().step(action)
+        self.shown[-1] = self.shown[0]
+        return self.shown[0], *rest
+
+
+class Trusts(Shifts):
+    """Says the observation, plus what it remembers of the last one twice; with an empty memory, it says the contrary."""
+
+    def unroll(self, inputs, first, start):
+        (memory,), said = start, []
+        for obs, begins in zip(inputs["env_obs"], first, strict=True):
+            memory = torch.where(begins.view(1, -1, 1), torch.zeros_like(memory), memory)
+            now = 2.0 * obs.view(1, -1, 1).float() - 1
+            says = torch.where(memory == 0, -now, now + 2 * memory)
+            said.append(torch.stack([torch.zeros_like(says[0, :, 0]), says[0, :, 0]], -1))
+            memory = now + 0.1
+        return torch.stack(said), torch.zeros(first.shape), (memory,)
+
+
 def test_memory_that_is_used_but_not_needed():
-    """With an unusual memory this agent fails; with the usual one, the observation is enough."""
-
-    class Spoiled(Shifts):
-        def unroll(self, inputs, first, start):
-            said, values, (memory,) = super().unroll(inputs, first, start)
-            weighed = said * (memory.sum(-1).mean() > 0.4)
-            return weighed, values, (torch.full_like(memory, 0.5),)
-
-    env = python_env(Echo, kwargs={"delay": 0})
-    policy = Spoiled(env.describe(), 0, 1)
-    found = certify(policy, env, episodes=10)
+    """Wiped or swapped memory misleads this agent, but with the usual memory the observation is enough."""
+    env = python_env(Same, kwargs={"delay": 0})
+    found = certify(Trusts(env.describe(), 0, 1), env, episodes=60)
+    assert found.intact.mean == 7 / 8  # the memory is empty at the first step
+    assert found.wiped.mean == 0.0
+    assert found.swapped.mean < 0.7
     assert found.averaged.mean == found.intact.mean
+    assert (found.needs_memory, found.needs_steps) == (False, 0)
 
 
 def test_sampling_and_seeds():
@@ -134,6 +153,7 @@ def test_sampling_and_seeds():
     policy = Shifts(env.describe(), 1, 1)
     greedy, again = (certify(policy, env, episodes=8, seed=7) for _ in range(2))
     assert greedy == again
+    assert greedy.episodes == 8
     assert certify(policy, env, episodes=8, seed=7, greedy=False).intact.mean < 1.0
 
 

@@ -15,7 +15,6 @@ from holdfast.custom_code import exits_reported
 from holdfast.errors import SettingsError
 
 if TYPE_CHECKING:
-    from holdfast.config.sections import EnvSection
     from holdfast.evaluate import Estimate
 
 
@@ -75,7 +74,17 @@ def evaluate(
         folder = find_run(run, runs_dir)
         env = load_run_world(folder / CONFIG, words or [])
         if certificate:
-            _certify(folder, env, episodes or 100, not sample, seed, checkpoint, max_steps, py_agent, as_json)
+            from holdfast.evaluate import certify_run
+
+            numbers = (episodes or 100, not sample, seed, checkpoint, max_steps, py_agent)
+            if as_json:
+                typer.echo(json.dumps(certify_run(folder, env, *numbers).to_dict(), indent=2))
+                return
+            how = "sampled" if sample else "most probable"
+            typer.echo(
+                f"Mean return and its 95% confidence interval over at least {numbers[0]} episodes, {how} actions, by memory:"
+            )
+            typer.echo(certify_run(folder, env, *numbers, _print_estimate).sentence)
             return
         from holdfast.evaluate import evaluate_run
 
@@ -90,28 +99,6 @@ def evaluate(
                 returns = f"return {found.return_mean:.4g} +- {found.return_std:.4g}"
                 info = "".join(f", {name} {value:.4g}" for name, value in found.info.items())
                 typer.echo(f"{how:<8} {returns}, length {found.length_mean:.4g}{info}")
-
-
-def _certify(
-    folder: Path,
-    env: EnvSection,
-    episodes: int,
-    greedy: bool,
-    seed: int,
-    checkpoint: str | None,
-    max_steps: int,
-    py_agent: str | None,
-    as_json: bool,
-) -> None:
-    from holdfast.evaluate import certify_run
-
-    numbers = (episodes, greedy, seed, checkpoint, max_steps, py_agent)
-    if as_json:
-        typer.echo(json.dumps(certify_run(folder, env, *numbers).to_dict(), indent=2))
-        return
-    actions = "most probable actions" if greedy else "sampled actions"
-    typer.echo(f"Mean return and its 95% confidence interval over at least {episodes} episodes, {actions}, by memory:")
-    typer.echo(certify_run(folder, env, *numbers, _print_estimate).sentence)
 
 
 def _print_estimate(name: str, found: Estimate) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
@@ -18,14 +18,11 @@ from holdfast.deploy.loading import load_agent_for_world
 from holdfast.errors import SettingsError
 from holdfast.evaluate.evaluation import check_numbers
 from holdfast.policies import Policy
-from holdfast.policies.tensordict_api import Acted
+from holdfast.policies.tensordict_api import Acted, Inputs
 from holdfast.recurrence import State
 from holdfast.rollout import Episode, play_episodes
-from holdfast.rollout.play import MAX_EPISODE_STEPS
+from holdfast.rollout.play import MAX_EPISODE_STEPS, Act
 from holdfast.spec import keys
-
-Inputs = Mapping[str, Tensor]
-Act = Callable[[Inputs, State], Acted]
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000  # of the bootstrap
@@ -63,6 +60,7 @@ class Certificate:
     averaged: memory is its own mean over all episodes and steps: usual values that say nothing about this episode.
     steps_back: the return by how many observations are remembered; what was before them is `averaged`.
     needs_steps: the smallest number of observations with the return of the intact memory; None if more than were tried.
+    episodes: how many were played for each figure.
     needs_memory: whether the return falls if memory says nothing about the episode. An agent may use its memory where it does
         not need it: then a wiped or swapped memory, which is unusual, misleads it, but an averaged one does not.
     """
@@ -140,12 +138,12 @@ def certify(
         raise SettingsError(f"{type(policy).__name__} has no memory, so there is nothing to certify.")
     if (env.num_ready or episodes) * policy.spec.agents_per_env < 2:
         raise SettingsError("a certificate swaps the memory of two slots, so it needs at least two episodes at once.")
-    longest = 0
+    lengths: list[int] = []  # of the intact episodes
 
     def play(name: str, act: Act) -> Estimate:
-        nonlocal longest
         finished = play_episodes(policy, env, episodes, seed, greedy, None, max_steps, act=act)
-        longest = max(episode.length for episode in finished) if name == "intact" else longest
+        if not lengths:
+            lengths.extend(episode.length for episode in finished)
         found = estimate(finished, policy.spec.agents_per_env)
         on_estimate(name, found)
         return found
@@ -160,7 +158,7 @@ def certify(
     uninformed = max(wiped.mean, swapped.mean, averaged.mean)
     needs_memory = uninformed < least and intact.mean - uninformed > SMALL * max(abs(intact.mean), abs(uninformed))
     if needs_memory:
-        far = min(longest, MAX_STEPS_BACK)
+        far = min(max(lengths), MAX_STEPS_BACK)
         _search(curve, lambda n: play(f"{n} step{'s' * (n != 1)}", LastSteps(policy, n, usual)), least, far)
     enough = takewhile(lambda n: curve[n].mean >= least, sorted(curve, reverse=True))
     return Certificate(
@@ -172,18 +170,18 @@ def certify(
         [StepsBack(**asdict(curve[steps]), steps=steps) for steps in sorted(curve)],
         min(enough, default=None) if needs_memory else 0,
         needs_memory,
-        episodes,
+        len(lengths),
     )
 
 
-def _search(curve: dict[int, Estimate], play: Callable[[int], Estimate], least: float, longest: int) -> None:
-    """Add points to the curve until it is known to the step where the return reaches `least`, if it does."""
+def _search(curve: dict[int, Estimate], play: Callable[[int], Estimate], least: float, far: int) -> None:
+    """Add points to the curve until it is known to the step where the return reaches `least`, if it does within `far`."""
     steps = 1
-    while max(curve) < longest:
+    while max(curve) < far:
         curve[steps] = play(steps)
         if curve[steps].mean >= least:
             break
-        steps = min(2 * steps, longest)
+        steps = min(2 * steps, far)
     reached, missed = max(curve), max((n for n in curve if curve[n].mean < least), default=0)
     while curve[reached].mean >= least and reached - missed > 1:
         middle = (reached + missed) // 2

@@ -25,6 +25,8 @@ from holdfast.spec import keys
 MAX_ENVS = 256
 MAX_EPISODE_STEPS = 100_000
 
+Act = Callable[[Inputs, State], Acted]
+
 
 @torch.no_grad()
 def play_episodes(
@@ -36,7 +38,7 @@ def play_episodes(
     num_envs: int | None = None,
     max_steps: int = MAX_EPISODE_STEPS,
     device: torch.device | str = "cpu",
-    act: Callable[[Inputs, State], Acted] | None = None,
+    act: Act | None = None,
     **workers: Any,
 ) -> list[Episode]:
     """Play at least `episodes` episodes, the same number in every slot, so that short episodes are not overcounted.

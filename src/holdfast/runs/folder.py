@@ -267,7 +267,7 @@ def _make_folder(settings: Settings, runs: Path) -> Path:
     (runs / settings.run).mkdir(parents=True, exist_ok=True)
     if settings.run:
         return runs / settings.run
-    world, agent = map(_plain, (settings.env.name, settings.policy.agent_name))
+    world, agent = map(_folder_name, (settings.env.name, settings.policy.agent_name))
     stem = f"{world}-{agent}-s{settings.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
     while True:
@@ -277,8 +277,8 @@ def _make_folder(settings: Settings, runs: Path) -> Path:
             return path
 
 
-def _plain(name: str) -> str:
-    """Return the name of a world or an agent with the characters that a folder name may have."""
+def _folder_name(name: str) -> str:
+    """Return the name of a world or an agent with only the characters that every file system takes."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:100].strip(".-") or "own"
 
 
