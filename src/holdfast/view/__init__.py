@@ -1,0 +1,1 @@
+"""See what an agent remembers: pages, pictures, and a local server of runs."""
