@@ -285,4 +285,4 @@ def bench(
         raise typer.Exit(subprocess.call([sys.executable, str(script), *(args or ())]))
 
 
-from holdfast.cli import across_runs, evaluate_command, export_command, sweep_command  # noqa: E402, F401  (they register their commands)
+from holdfast.cli import across_runs, evaluate_command, export_command, sweep_command, view_command  # noqa: E402, F401  (they register their commands)

@@ -13,6 +13,7 @@ from holdfast.deploy.observations import MAX_SIZES, AgentInputError, Observation
 from holdfast.envs.spaces import ActionWriter
 from holdfast.errors import CheckpointError, printable
 from holdfast.policies import Policy, Sampling
+from holdfast.policies.actions import readable_parts
 from holdfast.policies.parts.previous import no_actions
 from holdfast.spec import WorldSpec, keys
 
@@ -159,13 +160,10 @@ class Agent:
                 )
             outputs = self.policy.distribution.full_log_probs(params[0])
         outputs = outputs if B is not None else outputs[0]
-        actions = self.spec.actions
-        sizes = [sum(arguments)] if (arguments := getattr(actions, "arguments", ())) else list(actions.sizes)
-        num_reals = len(getattr(actions, "low", ()))
-        *choices, mean, log_std = outputs.split([*sizes, num_reals, num_reals], -1)
-        found: list[Any] = [log_probs.exp().cpu().numpy() for log_probs in choices]
-        if num_reals:
-            found.append(Normal(mean.cpu().numpy(), log_std.exp().cpu().numpy()))
+        choices, mean, std = readable_parts(self.spec.actions, outputs)
+        found: list[Any] = [choice.cpu().numpy() for choice in choices]
+        if mean.shape[-1]:
+            found.append(Normal(mean.cpu().numpy(), std.cpu().numpy()))
         return found[0] if len(found) == 1 else tuple(found)
 
     # ------------------------------------------------------------------------------- memory kept by the agent

@@ -12,6 +12,7 @@ import gymnasium
 from holdfast.envs.closing import close_each
 from holdfast.envs.failures import BadValue, describe_error
 from holdfast.envs.packages import register_package
+from holdfast.envs.picture import rendered
 from holdfast.envs.spaces import read_interface
 from holdfast.envs.world import Buffers, World
 from holdfast.envs.worlds.gym import GymEnv
@@ -107,6 +108,9 @@ class GymWorld(World):
             raise
         except BaseException as error:
             raise self._failure(index, "reset", error) from error
+
+    def picture(self, index: int) -> Any:
+        return rendered(self._envs[index])
 
     def close_extras(self, **kwargs: Any) -> None:
         self._close()

@@ -14,6 +14,7 @@ from holdfast.envs.aec import to_parallel
 from holdfast.envs.closing import close_each
 from holdfast.envs.failures import BadMask, BadValue, describe_error
 from holdfast.envs.gymnasium_world import spaces_differ
+from holdfast.envs.picture import rendered
 from holdfast.envs.spaces import read_interface
 from holdfast.envs.world import Buffers, World
 from holdfast.envs.worlds.gym import GymEnv
@@ -149,6 +150,9 @@ class PettingZooWorld(World):
         except BadMask as error:
             number = self.env_ids.start * len(self._agents) + slot
             raise BadMask(f"for {agent!r} (slot {number}) {error}") from error
+
+    def picture(self, index: int) -> Any:
+        return rendered(self._envs[index])
 
     def close_extras(self, **kwargs: Any) -> None:
         self._close()

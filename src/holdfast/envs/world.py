@@ -187,6 +187,10 @@ class World(gymnasium.vector.VectorEnv):
             info["lost"] = self.lost
         return b.obs, b.rewards, b.terminated, b.truncated, info
 
+    def picture(self, index: int) -> Any:
+        """Return what one environment looks like now: an RGB array, a `GridPicture`, or None if it cannot be drawn."""
+        return None
+
     def slots_of(self, index: int) -> slice:
         """Return the slots of the environment with this index in the world."""
         agents = self.world_spec.agents_per_env

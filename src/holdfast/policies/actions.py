@@ -185,6 +185,14 @@ class Mixed(ActionDistribution):
         return params.tensor_split([self.choices.num_params], -1)
 
 
+def readable_parts(actions: ActionSpec, outputs: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
+    """Split what `full_log_probs` returned: probabilities per choice, and mean and std of real numbers, which may be empty."""
+    sizes = [sum(arguments)] if (arguments := getattr(actions, "arguments", ())) else list(actions.sizes)
+    num_reals = len(getattr(actions, "low", ()))
+    *choices, mean, log_std = outputs.split([*sizes, num_reals, num_reals], -1)
+    return [log_probs.exp() for log_probs in choices], mean, log_std.exp()
+
+
 def usual_entropy_coef(actions: ActionSpec) -> float:
     """Return a weight of the entropy bonus that suits these actions: with more of them, exploring takes longer.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from holdfast.config.sections import EnvSection
-from holdfast.envs import make_world
+from holdfast.envs import World, make_world
 from holdfast.errors import HoldfastError
 from holdfast.policies import Policy, Sampling
 from holdfast.policies.tensordict_api import Acted, Inputs
@@ -26,6 +26,7 @@ MAX_ENVS = 256
 MAX_EPISODE_STEPS = 100_000
 
 Act = Callable[[Inputs, State], Acted]
+Watch = Callable[[World, Mapping[str, np.ndarray]], None]
 
 
 @torch.no_grad()
@@ -39,13 +40,15 @@ def play_episodes(
     max_steps: int = MAX_EPISODE_STEPS,
     device: torch.device | str = "cpu",
     act: Act | None = None,
+    watch: Watch | None = None,
     **workers: Any,
 ) -> list[Episode]:
     """Play at least `episodes` episodes, the same number in every slot, so that short episodes are not overcounted.
 
     The policy's memory and all random states are left unchanged. An episode longer than `max_steps` raises
     HoldfastError, because the evaluation would never end in a world without a time limit.
-    act: used instead of `policy.act`. workers: arguments of `make_world`.
+    act: used instead of `policy.act`. watch: called with the world and the inputs [slots, ...] before each step, and at the end.
+    workers: arguments of `make_world`.
     """
     finished: list[Episode] = []
     act = act or policy.act
@@ -63,6 +66,8 @@ def play_episodes(
             spec = world.world_spec
             inputs, state = first_inputs(spec, *world.reset(seed=seed)), policy.initial_state(world.num_slots)
             for step in itertools.count():
+                if watch is not None:
+                    watch(world, inputs)
                 if counts.min() >= per_slot:
                     break
                 endless = (counts < per_slot) & (step - began >= max_steps)

@@ -13,6 +13,7 @@ from holdfast.envs.failures import describe_error
 from holdfast.envs.mettagrid.api import MettaGrid, convert_to_cpp_game_config, dtype_actions, rename_map_agents
 from holdfast.envs.mettagrid.features import global_ids
 from holdfast.envs.mettagrid.game import Game, MettaGridEnv
+from holdfast.envs.picture import GridObject, GridPicture
 from holdfast.envs.world import Buffers, World
 from holdfast.errors import HoldfastError, SettingsError, name_some, place_of
 from holdfast.spec import WorldSpec
@@ -189,6 +190,24 @@ class MettaGridWorld(World):
             f"at step {self.steps}, more than {prefix}.num_tokens={self.buffers.obs.shape[1]}.\n"
             f"Set {prefix}.num_tokens={-(-tokens // 50) * 50} or more, or a smaller {window}."
         )
+
+    def picture(self, index: int) -> GridPicture:
+        simulation = self._simulations[index]
+        vibes = {f.name: f.categories for f in self.world_spec.obs.features}.get("vibe", ())  # pyright: ignore
+        resources = simulation.resource_names
+        objects = [
+            GridObject(
+                number,
+                found["type_name"],
+                found["r"],
+                found["c"],
+                found.get("agent_id", -1),
+                vibes[vibe] if 0 < (vibe := found.get("vibe", 0)) < len(vibes) else "",  # 0 is the default
+                {resources[which]: amount for which, amount in found["inventory"].items()},
+            )
+            for number, found in simulation.grid_objects().items()
+        ]
+        return GridPicture(simulation.map_height, simulation.map_width, objects)
 
     def close_extras(self, **kwargs: object) -> None:
         """Release the simulations, which reference the arrays (otherwise shared memory cannot be closed)."""

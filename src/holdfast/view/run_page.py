@@ -1,0 +1,144 @@
+"""The page of one run: play a checkpoint, measure what decided its actions and what its memory is worth."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import holdfast
+from holdfast.checkpoint import read_facts
+from holdfast.config import load_run_settings
+from holdfast.config.sections import EnvSection, PolicySection
+from holdfast.deploy.loading import load_agent_for_world
+from holdfast.errors import HoldfastError, one_line
+from holdfast.evaluate import certify
+from holdfast.evaluate.evaluation import check_numbers
+from holdfast.policies import Policy
+from holdfast.rollout.play import MAX_EPISODE_STEPS
+from holdfast.runs.curves import read_curve
+from holdfast.runs.folder import CONFIG
+from holdfast.runs.resumable import flatten
+from holdfast.view.content import content
+from holdfast.view.influence import influences, lookback_of
+from holdfast.view.recording import Recording, record
+
+logger = logging.getLogger(__name__)
+
+CURVE_POINTS = 500
+CERTIFIED_EPISODES = 100
+MAX_CERTIFIED_STEPS = 50_000  # of all slots in one figure of the certificate; it has about ten figures
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was recorded of a run, as the page shows it."""
+
+    policy: Policy
+    recording: Recording
+    influences: list[np.ndarray]
+    data: dict[str, Any]
+
+
+def see_run(
+    run_dir: Path,
+    env: EnvSection,
+    episodes: int = 20,
+    greedy: bool = True,
+    seed: int = 1_000_000,
+    checkpoint: str | None = None,
+    max_steps: int = MAX_EPISODE_STEPS,
+    py_agent: str | type[Policy] | None = None,
+    certificate: bool = True,
+    progress: Progress = lambda doing: None,
+) -> Seen:
+    """Play a run's newest usable checkpoint, or `checkpoint`, and return everything that its page shows.
+
+    certificate: whether to measure what the memory is worth; left out anyway if episodes are long.
+    progress: called with what is being done.
+    """
+    check_numbers(episodes, seed, max_steps)
+    agent, settings, path = load_agent_for_world(run_dir, env, checkpoint, py_agent)
+    policy = agent.policy
+    recording = record(policy, env, episodes, seed, greedy, max_steps, lambda step: progress(f"playing: step {step:,}"))
+    lookback = lookback_of(recording, policy)
+    total = sum(track.steps * track.agents for track in recording.tracks)
+    moved = influences(
+        policy, recording, lookback, lambda done: progress(f"what decided each action: {done:,} of {total:,}")
+    )
+    worth = _certificate(policy, env, recording, greedy, seed, max_steps, progress) if certificate else None
+    progress("drawing")
+    run = {
+        "name": run_dir.absolute().name,
+        "world": policy.spec.name,
+        "agent": _agent_of(settings.policy),
+        "checkpoint": path.name,
+        "steps": read_facts(path).get("agent_steps"),
+        "how": "most probable actions" if greedy else "sampled actions",
+        "version": holdfast.__version__,
+    }
+    data = content(
+        policy,
+        recording,
+        moved,
+        run,
+        settings={key: str(value) for key, value in flatten(load_run_settings(run_dir / CONFIG).model_dump())},
+        curve=_training_curve(run_dir),
+        certificate=worth,
+    )
+    return Seen(policy, recording, moved, data)
+
+
+def _agent_of(settings: PolicySection) -> str:
+    """Return the words that name the agent and its core."""
+    core = getattr(settings, "core", "own")
+    return settings.agent_word + (f" policy.core={core}" if core != "own" else "")
+
+
+def _certificate(
+    policy: Policy,
+    env: EnvSection,
+    recording: Recording,
+    greedy: bool,
+    seed: int,
+    max_steps: int,
+    progress: Progress,
+) -> dict[str, Any] | None:
+    """Return the memory certificate; None, with a note, for policies without memory and for worlds where it takes minutes."""
+    if not policy.has_memory():
+        return None
+    if (env.num_ready or 2) * policy.spec.agents_per_env < 2:
+        recording.notes.append("No memory certificate: it needs at least two slots.")
+        return None
+    steps = sum(track.steps * track.agents for track in recording.tracks) / max(recording.num_episodes, 1)
+    if steps * CERTIFIED_EPISODES / policy.spec.agents_per_env > MAX_CERTIFIED_STEPS:
+        recording.notes.append(
+            "No memory certificate, because episodes are long: holdfast evaluate RUN --certificate measures it."
+        )
+        return None
+    found = certify(
+        policy,
+        env,
+        CERTIFIED_EPISODES,
+        seed,
+        greedy,
+        max_steps,
+        lambda name, _: progress(f"what the memory is worth: {name}"),
+    )
+    return found.to_dict()
+
+
+def _training_curve(run_dir: Path) -> dict[str, list[float]]:
+    """Return the mean return over training; empty if metrics.jsonl is damaged, with a warning."""
+    try:
+        curve = read_curve(run_dir, "episode_return")[0].thinned(CURVE_POINTS)
+    except HoldfastError as error:
+        logger.warning("no training curve: %s", one_line(error))
+        return {"steps": [], "episode_return": []}
+    return {"steps": [*curve.steps], "episode_return": [*curve.values]}
