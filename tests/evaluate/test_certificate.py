@@ -13,7 +13,8 @@ from holdfast.config import load_settings
 from holdfast.envs import python_env
 from holdfast.errors import SettingsError
 from holdfast.evaluate import Estimate, certify
-from holdfast.evaluate.certificate import Wiped, estimate
+from holdfast.evaluate.certificate import estimate
+from holdfast.evaluate.memoryless import Memoryless, taught_without_memory
 from holdfast.policies import Policy, make_policy
 from holdfast.rollout import Episode
 from holdfast.spec import keys
@@ -148,6 +149,52 @@ def test_memory_that_is_used_but_not_needed():
     assert (found.needs_memory, found.needs_steps) == (False, 0)
 
 
+class Habit(Shifts):
+    """Trusts what it remembers of the last observation; without memory, it says what `without` makes of the present one."""
+
+    def __init__(self, spec):
+        super().__init__(spec, 0, 1)
+        self.without = torch.nn.Parameter(torch.tensor(-0.2))
+
+    def unroll(self, inputs, first, start):
+        (memory,), said = start, []
+        for obs, begins in zip(inputs["env_obs"], first, strict=True):
+            memory = torch.where(begins.view(1, -1, 1), torch.zeros_like(memory), memory)
+            now = 2.0 * obs.view(1, -1, 1).float() - 1
+            says = torch.where(memory.abs() < 0.5, self.without * now, now + 2 * memory)[0, :, 0]
+            said.append(torch.stack([torch.zeros_like(says), says], -1))
+            memory = now
+        return torch.stack(said), torch.zeros(first.shape), (memory,)
+
+
+def test_a_copy_that_is_taught_to_act_without_memory_shows_that_it_is_not_needed():
+    env = python_env(Same, kwargs={"delay": 0})
+    policy = Habit(env.describe())
+    before = {name: weight.clone() for name, weight in policy.state_dict().items()}
+    found = certify(policy, env, episodes=60)
+    assert found.intact.mean == 7 / 8  # the memory is empty at the first step
+    assert max(found.wiped.mean, found.swapped.mean, found.averaged.mean) < 0.7
+    assert found.taught.mean == 1.0
+    assert (found.needs_memory, found.needs_steps) == (False, 0)
+    assert "taught" in found.sentence
+    assert all(torch.equal(weight, before[name]) for name, weight in policy.state_dict().items())
+
+
+def test_the_copy_finds_the_best_action_without_memory():
+    """Half of the observations are wrong to repeat, so the copy has the return of a guess."""
+    env = python_env(Echo, kwargs={"delay": 2})
+    found = certify(Shifts(env.describe(), 2, 2), env, episodes=60)
+    assert found.taught.mean == pytest.approx(0.5, abs=0.15)
+
+
+def test_a_policy_without_trainable_weights_is_its_own_copy():
+    env = python_env(Echo, kwargs={"delay": 1})
+    policy = Shifts(env.describe(), 1, 1)
+    policy.requires_grad_(False)
+    pupil = taught_without_memory(policy, env, 10, 0, True, 1000)
+    assert torch.equal(pupil.state_dict()["weight"], policy.state_dict()["weight"])
+
+
 def test_sampling_and_seeds():
     env = python_env(Echo, kwargs={"delay": 1})
     policy = Shifts(env.describe(), 1, 1)
@@ -183,7 +230,7 @@ def test_a_wiped_memory_does_not_know_the_last_action():
         keys.TRUNCATEDS: none,
         keys.LAST_ACTIONS: torch.tensor([[0, 1]]),
     }
-    for act, knows in ((policy.act, True), (Wiped(policy), False)):
+    for act, knows in ((policy.act, True), (Memoryless(policy), False)):
         values = act(inputs, policy.initial_state(2)).values[0]
         assert (float(abs(values[0] - values[1]).detach()) > 1e-5) == knows
 
