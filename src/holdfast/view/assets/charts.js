@@ -69,7 +69,7 @@ function curveSection(curve) {
   const values = points.map(([, y]) => y);
   const chart = makeChart({
     x: [points[0][0], points[points.length - 1][0]], y: [Math.min(...values), Math.max(...values)],
-    xName: 'steps of training', yName: 'return', label: 'Episode return in training', width: 1000, height: 230,
+    xName: 'steps of training', yName: 'return', label: 'Episode return in training', ...(window.innerWidth < 640 ? {} : { width: 1000, height: 230 }),
   });
   chart.node.append(drawing('polyline', { class: 'curve', points: points.map(([a, b]) => `${chart.x(a)},${chart.y(b)}`).join(' ') }));
   return element('section', { id: 'training' }, element('h2', { text: 'Training' }), element('figure', {}, chart.node));

@@ -3,7 +3,7 @@ const SPEEDS = [1, 2, 4, 8, 15, 30, 60]; // steps per second
 const MOST_AGENT_BUTTONS = 10;
 const ICONS = {
   play: 'M5 3v14l12-7z', pause: 'M5 3h4v14H5zM11 3h4v14h-4z', back: 'M14 3v14L5 10z', forward: 'M6 3v14l9-7z',
-  previous: 'M4 3h2.5v14H4zM17 3v14L7 10z', next: 'M13.5 3H16v14h-2.5zM3 3v14l10-7z', reset: 'M4 3h2.5v14H4zM9 9h8v2H9zM12.5 5.5L8 10l4.5 4.5z',
+  previous: 'M4 3h2.5v14H4zM17 3v14L7 10z', next: 'M13.5 3H16v14h-2.5zM3 3v14l10-7z', reset: 'M10 4a6.5 6.5 0 1 0 6.5 6.5h-2A4.5 4.5 0 1 1 10 6v3l5-4-5-4z',
 };
 const KEYS = [
   ['space', 'play or pause'], ['←  →', 'one step back or forward'], ['shift ←  →', 'previous or next episode'],
@@ -17,24 +17,25 @@ class Controls {
     this.player = player;
     const button = (id, name, key, act) => this.makeButton(id, name, key, act);
     this.play = button('play', 'Play', 'space', () => player.toggle());
+    this.scrub = element('input', { id: 'scrub', type: 'range', min: 0, 'aria-label': 'Step', oninput: () => player.seek(undefined, Number(this.scrub.value)) });
     this.where = element('output', { class: 'where', id: 'where' });
     this.episodes = element('select', { id: 'episodes', 'aria-label': 'Episode', onchange: () => this.chooseEpisode() }, ...this.makeEpisodes());
     this.agents = element('div', { class: 'agents', role: 'group', 'aria-label': 'Agent' });
     this.speed = element('select', { id: 'speed', 'aria-label': 'Speed', onchange: () => player.setSpeed(Number(this.speed.value)) },
-      ...SPEEDS.map((speed) => element('option', { value: speed, text: `${speed} per second` })));
-    this.telling = element('button', { id: 'telling', type: 'button', class: 'wide', title: 'Key m', onclick: () => player.jumpToTelling() }, 'What it remembers');
+      ...SPEEDS.map((speed) => element('option', { value: speed, text: `${speed} steps/s` })));
     this.back = element('button', { id: 'back', type: 'button', class: 'wide', hidden: true, title: 'Key b', onclick: () => player.jumpBack() });
     this.decided = element('button', { id: 'decided', type: 'button', class: 'wide', title: 'Next action that an earlier observation decided (n)', onclick: () => player.jumpToDecided() }, 'Next use of memory');
     this.help = this.makeHelp();
-    if (!data.tracks.some((track) => track.influence)) this.telling.hidden = this.decided.hidden = true;
+    if (!data.tracks.some((track) => track.influence)) this.decided.hidden = true;
     this.node = element('div', { class: 'controls', role: 'group', 'aria-label': 'Controls' },
       element('div', { class: 'transport' },
+        this.scrub,
         button('previous-episode', 'Previous episode', 'shift ←', () => player.moveEpisode(-1)),
         button('to-reset', 'To the reset of this episode', 'home', () => player.toReset()),
         button('step-back', 'One step back', '←', () => player.move(-1)), this.play,
         button('step-forward', 'One step forward', '→', () => player.move(1)),
         button('next-episode', 'Next episode', 'shift →', () => player.moveEpisode(1))),
-      this.where, this.episodes, this.agents, this.back, this.telling, this.decided, this.speed,
+      this.where, this.episodes, this.agents, this.speed, this.decided, this.back,
       element('button', { id: 'help', type: 'button', 'aria-label': 'Keys', title: 'Keys (?)', text: '?', onclick: () => this.help.showModal() }),
       this.help);
     this.episodes.addEventListener('pointerdown', () => { this.clicked = true; });
@@ -77,10 +78,11 @@ class Controls {
       this.agents.replaceChildren(select);
       return;
     }
-    this.agents.replaceChildren(...Array.from({ length: count }, (_, i) => {
+    const short = count > 2;
+    this.agents.replaceChildren(...(short ? [element('span', { text: 'Agent' })] : []), ...Array.from({ length: count }, (_, i) => {
       const dot = element('i', { class: 'dot' });
       dot.style.background = agentColor(i);
-      return element('button', { type: 'button', 'data-agent': i, title: i < 9 ? `Key ${i + 1}` : null, onclick: () => this.player.seek(undefined, undefined, i) }, dot, `Agent ${i}`);
+      return element('button', { type: 'button', 'data-agent': i, 'aria-label': `Agent ${i}`, title: i < 9 ? `Key ${i + 1}` : null, onclick: () => this.player.seek(undefined, undefined, i) }, dot, short ? String(i) : `Agent ${i}`);
     }));
   }
 
@@ -96,9 +98,11 @@ class Controls {
     const track = this.player.track();
     const episode = track.episodeAt[state.step];
     const { start, length } = track.episodes[episode];
-    setText(this.where, `Episode ${episode}, step ${state.step - start} of ${length - 1}`);
+    setText(this.where, `Episode ${episode}, step ${state.step - start} / ${length - 1}`);
     this.episodes.value = `${state.track} ${episode}`;
     this.speed.value = state.speed;
+    this.scrub.max = track.steps - 1;
+    this.scrub.value = state.step;
     const name = state.playing ? 'Pause' : 'Play';
     if (this.play.getAttribute('aria-label') !== name) {
       this.play.setAttribute('aria-label', name);
@@ -108,9 +112,8 @@ class Controls {
     if (this.agentCount !== track.agents) this.makeAgents(track.agents);
     for (const node of this.agents.children) {
       if (node.tagName === 'SELECT') node.value = state.agent;
-      else node.setAttribute('aria-pressed', String(Number(node.dataset.agent) === state.agent));
+      else if (node.tagName === 'BUTTON') node.setAttribute('aria-pressed', String(Number(node.dataset.agent) === state.agent));
     }
-    this.telling.disabled = !findTelling(this.data, track, state.step, state.agent);
     this.back.hidden = !state.from;
     if (state.from) setText(this.back, `Back to step ${since(this.data.tracks[state.from.track], state.from.step)}`);
   }

@@ -148,7 +148,7 @@ function drawWindow(ctx, view, window, place, color) {
   ctx.beginPath();
   ctx.rect(0, 0, view.cols * tile, view.rows * tile);
   ctx.rect(left, top, window[1] * tile, window[0] * tile);
-  ctx.globalAlpha = 0.5;
+  ctx.globalAlpha = 0.42;
   ctx.fillStyle = theme.paper;
   ctx.fill('evenodd');
   ctx.globalAlpha = 1;

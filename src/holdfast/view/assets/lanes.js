@@ -55,10 +55,12 @@ function drawAxis(ctx, view, track, state, height) {
 // Bars over the observations that the action under the cursor could remember, and an arc from the most telling one to now.
 function drawInfluence(ctx, view, track, state, height, data) {
   const [base, top] = [height - 1, 24];
-  ctx.fillStyle = theme.line;
-  ctx.fillRect(0, base, view.width, 1);
+  for (const [value, color] of [[0, theme.line], [0.5, theme.grid], [1, theme.grid]]) {
+    ctx.fillStyle = color;
+    ctx.fillRect(0, base - value * (base - top), view.width, 1);
+  }
   const text = (words) => label(ctx, words, 4, height / 2 + 4, { size: 12 });
-  if (!track.influence) return text(data.memory.length ? 'Not measured.' : 'Without memory, only the present observation counts.');
+  if (!track.influence) return text('Not measured.');
   if (!track.valid[state.step * track.agents + state.agent]) return text('This agent is not in the episode at this step.');
   const from = (state.step * track.agents + state.agent) * data.lookback;
   const since = state.step - track.episodes[track.episodeAt[state.step]].start;
@@ -94,7 +96,8 @@ function drawArc(ctx, view, step, telling, y) {
   const text = `${formatNumber(telling.influence, 2)} from ${plural(telling.back, 'step')} earlier`;
   ctx.font = `650 12px ${theme.font}`;
   const half = ctx.measureText(text).width / 2 + 5;
-  const middle = clamp((Math.max(from, 0) + to) / 2, half, view.width - half);
+  const narrow = to - Math.max(from, 0) < half * 2 + 8 && to + half * 2 + 8 < view.width;
+  const middle = narrow ? to + half + 6 : clamp((Math.max(from, 0) + to) / 2, half, view.width - half);
   ctx.fillStyle = theme.paper;
   roundedBox(ctx, middle - half, 1, half * 2, 17, 4);
   ctx.fill();

@@ -35,13 +35,14 @@ class Stage {
     this.told = element('p', { class: 'told muted' });
     this.legend = element('div', { class: 'legend-place' });
     this.nowBox = element('div', { class: 'picture' }, this.now);
+    this.world = element('div', { class: 'world' }, this.nowBox, this.legend);
     this.makePast();
     this.action = new ActionPanel(data);
     this.node = element('section', { class: 'stage', 'aria-label': 'The world and the action' },
-      element('div', { class: 'panel now' }, this.title, this.nowBox, this.told, this.legend), this.pastPanel, this.action.node);
+      element('div', { class: 'panel now' }, this.title, this.world, this.told), this.pastPanel, this.action.node);
     this.now.addEventListener('pointermove', (event) => this.tell(this.scene.hover(event.offsetX, event.offsetY)));
     this.now.addEventListener('pointerleave', () => this.tell(''));
-    new ResizeObserver(() => this.resize()).observe(this.nowBox);
+    new ResizeObserver(() => this.resize()).observe(this.world);
   }
 
   makePast() {
@@ -53,7 +54,7 @@ class Stage {
     this.jump = element('button', { id: 'jump-telling', type: 'button', title: 'Key m', onclick: () => this.player.jumpToTelling() });
     this.nothing = element('p', { class: 'muted', id: 'nothing-telling' });
     this.found = element('div', { class: 'found' },
-      element('p', { class: 'finding' }, this.back, this.figure), this.thenBox, this.factor, this.jump);
+      element('p', { class: 'finding' }, this.back, this.figure), this.thenBox, element('div', { class: 'after' }, this.factor, this.jump));
     this.pastPanel = element('div', { class: 'panel then' }, element('h2', { text: 'Most telling observation' }), this.found, this.nothing);
     if (!this.data.memory.length) this.pastPanel.hidden = true;
   }
@@ -64,22 +65,22 @@ class Stage {
   }
 
   resize() {
-    const width = Math.floor(this.nowBox.clientWidth);
+    const width = Math.floor(this.world.clientWidth);
     if (width === this.width) return;
     this.width = width;
     this.draw(this.player.state);
   }
 
   draw(state) {
-    this.width ||= Math.floor(this.nowBox.clientWidth);
+    this.width ||= Math.floor(this.world.clientWidth);
     const width = Math.max(this.width, 100);
     const track = this.player.track();
     const telling = findTelling(this.data, track, state.step, state.agent);
-    const size = this.scene.size(state.track, width, Math.min(430, width * 1.05));
+    const size = this.scene.size(state.track, width, clamp(window.innerHeight * 0.4, 240, width * 1.05));
     this.scene.draw(prepare(this.now, size.width, size.height), size, state.track, state.step, state.agent, telling);
     setText(this.title, `Now: step ${since(track, state.step)}`);
     this.drawTold(state);
-    this.drawPast(state, track, telling);
+    this.drawPast(state, track, telling, size.height - 100);
     this.action.draw(track, state);
   }
 
@@ -87,7 +88,7 @@ class Stage {
     setText(this.told, this.hovered || this.scene.tell(state.track, state.step, state.agent));
   }
 
-  drawPast(state, track, telling) {
+  drawPast(state, track, telling, height) {
     this.found.hidden = !telling;
     this.nothing.hidden = Boolean(telling);
     if (!telling) {
@@ -98,10 +99,10 @@ class Stage {
     setText(this.figure, formatNumber(telling.influence, 2));
     const times = 1 / (1 - telling.influence);
     const much = telling.influence > 0.99 ? 'over 100' : times < 10 ? times.toFixed(1) : String(Math.round(times));
-    setText(this.factor, `With other observations there, this action would be ${much} times more or less likely.`);
+    setText(this.factor, `Another observation there makes the action ${much} times more or less likely.`);
     setText(this.jump, `Go to step ${since(track, telling.step)}`);
     const width = Math.max(Math.floor(this.thenBox.clientWidth), 100);
-    this.scene.drawPast(this.then, width, Math.min(width, 250), state.track, telling.step, state.agent);
+    this.scene.drawPast(this.then, width, clamp(height, 150, width), state.track, telling.step, state.agent);
   }
 
   // Draw what depends on the colours anew.
@@ -154,7 +155,7 @@ class ActionPanel {
     scale.text = element('b');
     scale.spread = element('span', { class: 'muted' });
     return element('div', { class: 'number' },
-      element('div', { class: 'number-name' }, element('span', { text: number.name }), scale.text, scale.spread),
+      element('div', { class: 'number-name' }, element('span', { text: /^\d+$/.test(number.name) ? `number ${number.name}` : number.name }), scale.text, scale.spread),
       element('div', { class: 'range' }, scale.band, scale.mean, scale.mark),
       element('div', { class: 'ends muted' }, element('span', { text: formatNumber(scale.low) }), element('span', { text: formatNumber(scale.high) })));
   }

@@ -1,7 +1,7 @@
 // The time line: lanes over the same steps, a cursor through all of them, and scrubbing.
 const ENOUGH = 4; // pixels per step; with fewer, a window of the track is shown
 const WINDOWED = 7;
-const MARGIN = 0.12; // of the window, between the cursor and its ends
+const MARGIN = 0.12; // of the window, that is kept after the cursor; before it, what the action may remember is shown
 
 class Timeline {
   constructor(data, player) {
@@ -26,9 +26,13 @@ class Timeline {
     const { data } = this;
     const lanes = [
       { name: 'Step', height: 34, draw: drawAxis },
-      { name: 'Influence', title: 'How much each observation moved the action of the step under the cursor', height: 96,
-        draw: (ctx, view, track, state, height) => drawInfluence(ctx, view, track, state, height, data) },
     ];
+    if (data.memory.length) {
+      lanes.push({
+        name: 'Influence', title: 'How much each observation moved the action of the step under the cursor', height: 96,
+        draw: (ctx, view, track, state, height) => drawInfluence(ctx, view, track, state, height, data),
+      });
+    }
     if (data.tracks.some((track) => track.influence)) {
       lanes.push({ name: 'From the past', title: 'How much the most telling earlier observation moved the action of each step', height: 14, draw: drawFromPast });
     }
@@ -106,15 +110,16 @@ class Timeline {
   }
 
   resize() {
-    const width = Math.floor(this.lanes[0].node.clientWidth - this.gutter());
-    if (width === this.width) return;
-    this.width = width;
-    this.drawn = '';
-    if (this.view) this.draw(this.player.state);
+    if (this.measure()) this.draw(this.player.state, true);
   }
 
-  gutter() {
-    return parseFloat(getComputedStyle(this.node).getPropertyValue('--gutter')) || 0;
+  // Read the room for the lanes; true if it has changed.
+  measure() {
+    const [lane, canvas] = [this.lanes[0].node, this.lanes[0].canvas].map((node) => node.getBoundingClientRect());
+    const [gutter, width] = [canvas.left - lane.left, Math.floor(lane.right - canvas.left)];
+    const changed = gutter !== this.gutter || width !== this.width;
+    [this.gutter, this.width] = [gutter, width];
+    return changed;
   }
 
   // Choose the steps to show: all if they fit, otherwise a window that contains the cursor.
@@ -122,15 +127,15 @@ class Timeline {
     const width = Math.max(this.width, 50);
     const fits = track.steps * ENOUGH <= width;
     const count = fits ? track.steps : Math.min(track.steps, Math.floor(width / WINDOWED));
-    const margin = keep || fits ? 0 : Math.floor(count * MARGIN);
-    this.first = clamp(this.first, step - count + 1 + margin, step - margin);
+    const [before, after] = keep || fits ? [0, 0] : [Math.floor(Math.min(this.data.lookback + 1, count * 0.6)), Math.floor(count * MARGIN)];
+    this.first = clamp(this.first, step - count + 1 + after, step - before);
     this.first = clamp(this.first, 0, track.steps - count);
     this.view = { first: this.first, count, per: width / count, width };
     this.overviewLane.hidden = fits;
   }
 
   draw(state, keep = false) {
-    this.width ??= Math.floor(this.lanes[0].node.clientWidth - this.gutter());
+    if (!this.width) this.measure();
     const track = this.player.track();
     this.chooseView(track, state.step, keep);
     const { view } = this;
@@ -150,11 +155,10 @@ class Timeline {
   }
 
   placeLines(track, state) {
-    const gutter = this.gutter();
     const place = (node, step) => {
       const x = centreOf(this.view, step);
       node.hidden = x < 0 || x > this.view.width;
-      node.style.transform = `translateX(${gutter + x}px)`;
+      node.style.transform = `translateX(${this.gutter + x}px)`;
     };
     place(this.cursor, state.step);
     const telling = findTelling(this.data, track, state.step, state.agent);
