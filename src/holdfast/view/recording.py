@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -125,6 +126,8 @@ def record(
 
 def drawable(env: EnvSection) -> EnvSection:
     """Return these settings such that environments render pictures, if they can."""
+    if not any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame looks for a screen even if it draws into arrays
     kwargs = getattr(env, "kwargs", None)
     if kwargs is None or env.num_ready or "render_mode" in kwargs:
         return env
