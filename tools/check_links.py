@@ -22,7 +22,20 @@ ROOT = Path(__file__).parents[1]
 INLINE_LINK = re.compile(r"\]\(\s*<?([^\s<>()]*(?:\([^\s<>()]*\)[^\s<>()]*)*)>?(?:\s+\"[^\"]*\")?\s*\)")
 DEFINED_LINK = re.compile(r"^ {0,3}\[[^\]]+\]:\s+<?([^\s<>]+)>?")
 HTML_LINK = re.compile(r"<(?:a|img|source)\b[^>]*?\b(?:href|src|srcset)=\"([^\"]*)\"")
-LOADING_TAGS = {"script", "img", "iframe", "source", "video", "audio", "embed", "object", "track", "input", "use", "image"}
+LOADING_TAGS = {
+    "script",
+    "img",
+    "iframe",
+    "source",
+    "video",
+    "audio",
+    "embed",
+    "object",
+    "track",
+    "input",
+    "use",
+    "image",
+}
 RELATIONS_NOT_LOADED = {"canonical", "next", "prev", "alternate", "license", "author"}
 HOST = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)+(:\d+)?", re.IGNORECASE)
 
