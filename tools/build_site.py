@@ -37,6 +37,9 @@ def page_text(root: Path, path: str) -> str:
         return f"# {path}\n\n```python\n{text}```\n"
     parts = FENCED_BLOCK.split(text)
     parts[::2] = [adapt(part, path) for part in parts[::2]]
+    parts[1::2] = [
+        re.sub(r"^(```\w+) .*", r"\1", block, count=1) for block in parts[1::2]
+    ]  # ```py skrl is not a block there
     return "".join(parts)
 
 

@@ -88,6 +88,11 @@ def test_lists_and_tables_are_read_as_in_the_repository(site):
     assert site.adapt("- a\n  - b\n", "docs/a.md") == "- a\n    - b\n"
 
 
+def test_the_first_line_of_a_block_has_only_its_language(site, tmp_path):
+    (tmp_path / "a.md").write_text("# A\n\n```py skrl\nx = 1\n```\n")
+    assert site.page_text(tmp_path, "a.md") == "# A\n\n```py\nx = 1\n```\n"
+
+
 def test_code_blocks_stay_as_they_are(site, tmp_path):
     block = "```text\n  - b [x](../ARCHITECTURE.md)\n```\n"
     (tmp_path / "docs").mkdir()
