@@ -1,0 +1,330 @@
+"""holdfast view --mettascope: replays that MettaScope reads, the recorded episodes in them, and what is refused."""
+
+# pyright: reportAttributeAccessIssue=false
+
+import json
+import os
+import subprocess
+import sys
+import zlib
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from holdfast.cli import main
+from holdfast.config import load_settings
+from holdfast.config.sections import EnvSection
+from holdfast.envs.worlds.memory import MemoryEnv
+from holdfast.envs.worlds.mettagrid import MettaGridConfigEnv
+from holdfast.errors import HoldfastError, SettingsError
+from holdfast.policies import make_policy
+from holdfast.trainer import train
+from holdfast.view import recording as recording_module
+from holdfast.view.influence import influences
+from holdfast.view.mettascope import check_replays, infos_of, replays_written, write_replays
+from holdfast.view.recording import record
+from holdfast.view.run_page import Seen
+
+if find_spec("mettagrid") is None:
+    pytest.skip("needs mettagrid", allow_module_level=True)
+
+import mettagrid
+from mettagrid.simulator import Simulator
+from mettagrid.simulator.replay_log_writer import METTASCOPE_POLICY_INFO_MAX_BYTES, EpisodeReplay
+
+from holdfast.envs.mettagrid.adapter import MettaGridWorld
+from holdfast.envs.mettagrid.runner import runner_episode
+
+TOYS = Path(__file__).parents[1] / "envs" / "toys" / "toy_metta.py"
+WORLDS: dict[str, EnvSection] = {
+    "memory": MemoryEnv(rooms=2),
+    "teams": MettaGridConfigEnv(name=f"mettagrid:{TOYS}:teams"),  # with rewards and changes of vibe
+    "staged": MettaGridConfigEnv(name=f"mettagrid:{TOYS}:staged"),  # other rules in every episode
+}
+SEED, LOOKBACK = 7, 4
+SHORT = ["env=memory", "env.rooms=2", "env.num_envs=2", "trainer.horizon=8", "trainer.batch_size=32"]
+SHORT += ["trainer.minibatch_size=32", "trainer.total_timesteps=64", "audit=off", "progress=off"]
+SCOPE = Path(mettagrid.__file__).parent / "nim" / "mettascope"
+
+# Loads a replay with MettaScope's library, which then finds no display to open its window on.
+LOAD = f"""
+import sys, zlib
+sys.path.insert(0, {str(SCOPE / "bindings" / "generated")!r})
+import mettascope
+mettascope.init({str(SCOPE / "data")!r}, "", zlib.decompress(open(sys.argv[1], "rb").read()).decode(), False)
+"""
+
+
+def see(env: EnvSection, episodes: int = 3, **options: Any) -> Seen:
+    """Record an untrained policy whose actions depend strongly on what it sees."""
+    torch.manual_seed(4)
+    policy = make_policy(load_settings(["env=memory"]).policy, env.describe())
+    with torch.no_grad():
+        policy.encoded_obs.weight.mul_(100)
+    recording = record(policy, env, episodes, SEED, **options)
+    run = {"name": "small", "checkpoint": "00000007"}
+    return Seen(policy, recording, influences(policy, recording, LOOKBACK), {"run": run})
+
+
+@pytest.fixture(scope="module", params=WORLDS)
+def written(request, tmp_path_factory) -> tuple[EnvSection, Seen, list[Path]]:
+    env, folder = WORLDS[request.param], tmp_path_factory.mktemp("replays") / "new" / "folder"
+    seen = see(env, greedy=request.param == "memory")
+    return env, seen, write_replays(folder, env, SEED, seen)
+
+
+def read(path: Path) -> dict[str, Any]:
+    return json.loads(zlib.decompress(path.read_bytes()))
+
+
+def agents_of(replay: dict[str, Any]) -> list[dict[str, Any]]:
+    return sorted((o for o in replay["objects"] if o.get("is_agent")), key=lambda o: o["agent_id"])
+
+
+def over_time(changes: Any, steps: int) -> list[Any]:
+    """Expand a field of a replay, a value or a list of [step, value], to one value per step."""
+    if not (isinstance(changes, list) and changes and isinstance(changes[0], list)):
+        return [changes] * steps
+    values = dict(changes)
+    found = [values[0]]
+    for step in range(1, steps):
+        found.append(values.get(step, found[-1]))
+    return found
+
+
+def episodes_of(seen: Seen) -> list[tuple[Any, np.ndarray, int, Any]]:
+    """Return track, influence, number and episode for every file."""
+    return [
+        (track, influence, number, episode)
+        for track, influence in zip(seen.recording.tracks, seen.influences, strict=True)
+        for number, episode in enumerate(track.episodes)
+    ]
+
+
+# ------------------------------------------------------------------------------------------------ what is written
+
+
+def test_one_file_per_episode_of_this_mettagrids_version(written):
+    env, seen, files = written
+    config, own_seed = runner_episode(env, SEED)
+    version = EpisodeReplay(Simulator().new_simulation(config, own_seed)).replay_data["version"]
+    assert [f.name for f in files] == [f"env_{t.env}_episode_{n}.json.z" for t, _, n, _ in episodes_of(seen)]
+    assert sorted(files) == sorted(files[0].parent.iterdir()), "nothing else is left behind"
+    for path, (track, _, _, episode) in zip(files, episodes_of(seen), strict=True):
+        replay = read(path)
+        assert replay["version"] == version
+        assert replay["num_agents"] == len(agents_of(replay)) == track.agents
+        assert replay["max_steps"] == episode.length
+        assert replay["infos"]["attributes"]["seed"] == episode.seed
+        kinds = [o.kind for o in track.pictures[episode.start].objects]
+        assert sorted(o["type_name"] for o in replay["objects"]) == sorted(kinds), (
+            "walls are in it, though recorded once"
+        )
+
+
+def test_rewards_and_places_are_those_of_the_recording(written):
+    _, seen, files = written
+    rewarded = 0
+    for path, (track, _, _, episode) in zip(files, episodes_of(seen), strict=True):
+        replay = read(path)
+        assert replay["infos"]["episode_rewards"] == pytest.approx(episode.returns)
+        rewarded += np.count_nonzero(episode.returns)
+        for a, agent in enumerate(agents_of(replay)):
+            rewards = over_time(agent["current_reward"], episode.length)
+            assert sum(rewards) == pytest.approx(episode.returns[a])
+            places = over_time(agent["location"], episode.length)
+            for step in range(1, episode.length):  # a replay shows the world after each step
+                (there,) = (o for o in track.pictures[episode.start + step].objects if o.agent == a)
+                assert tuple(places[step - 1]) == (there.column, there.row)
+    assert rewarded or seen.policy.spec.name == "memory"
+
+
+def test_each_agent_carries_the_figures_of_the_recording_at_each_step(written):
+    _, seen, files = written
+    names = seen.policy.spec.actions.names
+    for path, (track, influence, _, episode) in zip(files, episodes_of(seen), strict=True):
+        for a, agent in enumerate(agents_of(read(path))):
+            infos = over_time(agent["policy_infos"], episode.length)
+            for step, found in enumerate(infos):
+                t = episode.start + step
+                assert found["policy_name"] == "small 00000007"
+                assert found["action"] == names[track.actions[t, a]]
+                assert found["action_prob"] == pytest.approx(np.exp(track.log_probs[t, a]), abs=1e-5)
+                assert found["value"] == pytest.approx(track.values[t, a], abs=1e-5)
+                best = sorted(track.probabilities[t, a].tolist(), reverse=True)[:5]
+                assert sorted(found["action_probs"].values(), reverse=True) == pytest.approx(best, abs=1e-4)
+                for name, probability in found["action_probs"].items():
+                    assert probability == pytest.approx(track.probabilities[t, a, names.index(name)], abs=1e-4)
+                before = [leaf[t - 1, :, a] if step else 0 * leaf[t, :, a] for leaf in track.states]
+                moved = [(leaf[t, :, a] - x).ravel() for leaf, x in zip(track.states, before, strict=True)]
+                assert found["memory_change"] == pytest.approx(np.linalg.norm(np.concatenate(moved)), rel=1e-3)
+                assert found["influence_now"] == pytest.approx(influence[t, a, 0], abs=1e-4)
+                assert found["influence_earlier"] == pytest.approx(influence[t, a, 1:].max(), abs=1e-4)
+                if back := found["influence_steps_back"]:
+                    assert 0 < back <= min(step, LOOKBACK - 1)
+                    assert influence[t, a, back] == pytest.approx(influence[t, a, 1:].max(), abs=1e-4)
+                else:
+                    assert influence[t, a, 1:].max() < 1e-4
+
+
+def test_the_memory_and_the_influence_vary(written):
+    """Otherwise the comparison above would prove little."""
+    _, seen, files = written
+    infos = [info for _, info in agents_of(read(files[0]))[0]["policy_infos"]]
+    assert len({info["memory_change"] for info in infos}) > 3
+    assert any(info["influence_steps_back"] for info in infos)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere MettaScope would open a window")
+def test_mettascope_itself_reads_the_files(written, tmp_path):
+    """Its library loads the replay, and only then looks for a display. Another version of the format is refused earlier."""
+    other = read(written[2][0])
+    other["version"] += 1
+    (tmp_path / "other.json.z").write_bytes(zlib.compress(json.dumps(other).encode()))
+    said = []
+    for path in (written[2][0], tmp_path / "other.json.z"):
+        env = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")} | {"HOME": str(tmp_path)}
+        done = subprocess.run([sys.executable, "-c", LOAD, path], capture_output=True, text=True, timeout=120, env=env)
+        said.append(done.stdout)
+    assert "Error opening X11 display" in said[0]
+    assert "replay" not in said[0]
+    assert "Unsupported replay version" in said[1]
+
+
+def test_an_episode_that_the_recording_cuts_short(monkeypatch, tmp_path):
+    monkeypatch.setattr(recording_module, "MIN_STEPS", 5)
+    monkeypatch.setattr(recording_module, "MAX_STEPS", 15)
+    env = WORLDS["memory"]
+    seen = see(env, episodes=6)
+    assert seen.recording.tracks[0].episodes[-1].ended == "not ended"
+    for path, (_, _, _, episode) in zip(write_replays(tmp_path, env, SEED, seen), episodes_of(seen), strict=True):
+        assert read(path)["max_steps"] == episode.length
+
+
+def test_infos_fit_into_mettagrids_limit_and_are_json():
+    """MettaGrid drops the largest entry if there is too much; so fewer probabilities are shown. NaN is written as text."""
+    seen = see(WORLDS["memory"])
+    track = replace(seen.recording.tracks[0], values=np.full_like(seen.recording.tracks[0].values, np.nan))
+    names = ["a" * 250, "b" * 250, *(letter * 80 for letter in "cde")]
+    actions = replace(seen.policy.spec.actions, names=tuple(names))
+    seen.policy.spec = replace(seen.policy.spec, actions=actions)
+    for t, row in enumerate(infos_of(seen.policy, track, seen.influences[0], "small")):
+        for a, infos in enumerate(row):
+            text = json.dumps(infos, separators=(",", ":"), allow_nan=False)
+            assert len(text) <= METTASCOPE_POLICY_INFO_MAX_BYTES
+            assert EpisodeReplay._budget_policy_infos(infos) == infos
+            assert infos["value"] == "nan"
+            assert list(infos["action_probs"])[0] == names[track.probabilities[t, a].argmax()]
+            assert len(infos["action_probs"]) < 5
+
+
+# ------------------------------------------------------------------------------------------------ folders
+
+
+def test_files_of_the_same_name_are_replaced_and_others_kept(tmp_path):
+    env = WORLDS["memory"]
+    (tmp_path / "env_0_episode_0.json.z").write_text("old")
+    (tmp_path / "env_0_episode_99.json.z").write_text("kept")
+    (tmp_path / "notes.txt").write_text("kept")
+    files = write_replays(tmp_path, env, SEED, see(env, episodes=1))
+    assert [f.name for f in files] == ["env_0_episode_0.json.z"]
+    assert read(files[0])["version"]
+    assert {f.name for f in tmp_path.iterdir()} == {"env_0_episode_0.json.z", "env_0_episode_99.json.z", "notes.txt"}
+    assert (tmp_path / "env_0_episode_99.json.z").read_text() == (tmp_path / "notes.txt").read_text() == "kept"
+
+
+def test_a_folder_that_takes_the_name_of_a_file(tmp_path):
+    env = WORLDS["memory"]
+    (tmp_path / "env_0_episode_0.json.z").mkdir()
+    with pytest.raises(SettingsError, match="env_0_episode_0"):
+        write_replays(tmp_path, env, SEED, see(env, episodes=1))
+    assert [f.name for f in tmp_path.iterdir()] == ["env_0_episode_0.json.z"], "no half file is left"
+
+
+@pytest.mark.parametrize("name", ["file", "file/below"])
+def test_a_file_as_the_folder(tmp_path, name):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(SettingsError, match=r"--mettascope .*not a folder"):
+        check_replays(tmp_path / name, WORLDS["memory"])
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_other_worlds_are_refused_with_what_to_use_instead(tmp_path):
+    env = load_settings(["env=gym:CartPole-v1"]).env
+    with pytest.raises(SettingsError, match="CartPole-v1") as refused:
+        check_replays(tmp_path / "new", env)
+    assert "--html" in str(refused.value)
+    assert "--gif" in str(refused.value)
+    assert not (tmp_path / "new").exists()
+
+
+# ------------------------------------------------------------------------------------------------ what differs
+
+
+def test_a_world_that_cannot_be_replayed(tmp_path):
+    env = MettaGridConfigEnv(name=f"mettagrid:{TOYS}:forgetful")
+    seen = see(env, episodes=1)
+    with pytest.raises(HoldfastError, match="episode 0 of environment 0.*observations at step 0"):
+        write_replays(tmp_path, env, SEED, seen)
+
+
+def test_other_rewards_observations_or_lengths_than_recorded_are_noticed(tmp_path):
+    env = WORLDS["teams"]
+    seen = see(env, episodes=1)
+    (track,) = seen.recording.tracks
+    (episode,) = track.episodes
+    rewards = track.rewards.copy()
+    rewards[3, 1] += 0.5
+    obs = {**track.inputs, "obs": track.inputs["obs"].copy()}
+    obs["obs"][2, 0, 0, 2] ^= 1
+    longer = replace(episode, length=episode.length - 2)
+    for changed, what in [
+        (replace(track, rewards=rewards), "rewards of step 3"),
+        (replace(track, inputs=obs), "observations at step 2"),
+        (replace(track, episodes=[longer]), f"goes on after {episode.length - 2} steps"),
+    ]:
+        other = replace(seen, recording=replace(seen.recording, tracks=[changed]))
+        with pytest.raises(HoldfastError, match=what):
+            write_replays(tmp_path, env, SEED, other)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_an_open_world_that_needs_other_ids_is_not_mixed_up(tmp_path):
+    env = MettaGridConfigEnv(name=f"mettagrid:{TOYS}:silent")
+    seen = see(env, episodes=1)
+    with (
+        MettaGridWorld(MettaGridConfigEnv(name=f"mettagrid:{TOYS}:moved"), range(1)),
+        pytest.raises(SettingsError, match="one process"),
+    ):
+        write_replays(tmp_path, env, SEED, seen)
+
+
+# ------------------------------------------------------------------------------------------------ the command
+
+
+def test_the_command(tmp_path, capsys):
+    run = train(load_settings([*SHORT, f"runs_dir={tmp_path}", "run=small"])).run
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main(["view", str(run), "--mettascope", str(tmp_path / "out"), "--episodes", "2"])
+    assert not ended.value.code
+    out = capsys.readouterr().out
+    assert {f.name for f in (tmp_path / "out").iterdir()} == {"env_0_episode_0.json.z", "env_1_episode_0.json.z"}
+    assert str(tmp_path / "out") in out
+    (command,) = (line for line in out.splitlines() if line.startswith("nim r "))
+    program, option = command.split()[2:]
+    assert Path(program).is_file()
+    assert Path(option.removeprefix("--replay=")).is_file()
+    assert "://" not in out
+    assert not (run / "view.html").exists()
+
+
+def test_the_notes_of_the_recording_are_printed(tmp_path):
+    seen = see(WORLDS["memory"])
+    seen.recording.notes.append("Recorded 3 of 9 episodes")
+    assert "Recorded 3 of 9 episodes" in replays_written([tmp_path / "env_0_episode_0.json.z"], seen)
