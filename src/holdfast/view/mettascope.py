@@ -139,7 +139,7 @@ def most_telling(policy: Policy, track: Track, influence: np.ndarray) -> tuple[n
     return np.where(largest > 0, earlier.argmax(-1) + 1, 0), largest
 
 
-def _best(names: list[str], probabilities: np.ndarray) -> list[tuple[str, Any]]:
+def _best(names: tuple[str, ...], probabilities: np.ndarray) -> list[tuple[str, Any]]:
     """Return the most probable actions, best first; empty for a policy that does not show probabilities."""
     order = np.argsort(-probabilities, kind="stable")[:SHOWN_ACTIONS]
     return [(names[i], _short(probabilities[i], 4)) for i in order.tolist()]
