@@ -1,4 +1,4 @@
-"""holdfast view --mettascope: replays that MettaScope reads, the recorded episodes in them, and what is refused."""
+"""holdfast view --mettascope: replays that MettaScope reads, the recorded episodes in them, and episodes that cannot be replayed."""
 
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false
 
@@ -14,23 +14,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from holdfast.cli import main
-from holdfast.config import load_settings
 from holdfast.config.sections import EnvSection
-from holdfast.envs.worlds.collect import CollectEnv
-from holdfast.envs.worlds.memory import MemoryEnv
 from holdfast.envs.worlds.mettagrid import MettaGridConfigEnv
 from holdfast.errors import HoldfastError, SettingsError
-from holdfast.policies import make_policy
 from holdfast.spec import keys
-from holdfast.trainer import train
 from holdfast.view import recording as recording_module
-from holdfast.view.influence import influences
-from holdfast.view.mettascope import check_replays, infos_of, replays_written, write_replays
-from holdfast.view.recording import record
+from holdfast.view.mettascope import infos_of, write_replays
 from holdfast.view.run_page import Seen
+from support.replays import LOOKBACK, SEED, TOYS, WORLDS, read, see
 
 if find_spec("mettagrid") is None:
     pytest.skip("needs mettagrid", allow_module_level=True)
@@ -42,16 +34,6 @@ from mettagrid.simulator.replay_log_writer import METTASCOPE_POLICY_INFO_MAX_BYT
 from holdfast.envs.mettagrid.adapter import MettaGridWorld
 from holdfast.envs.mettagrid.runner import runner_episode
 
-TOYS = Path(__file__).parents[1] / "envs" / "toys" / "toy_metta.py"
-WORLDS: dict[str, EnvSection] = {
-    "memory": MemoryEnv(rooms=2),
-    "collect": CollectEnv(size=7, mines=20),  # no agent can move without reward
-    "teams": MettaGridConfigEnv(name=f"mettagrid:{TOYS}:teams"),  # with changes of vibe
-    "staged": MettaGridConfigEnv(name=f"mettagrid:{TOYS}:staged"),  # other rules in every episode
-}
-SEED, LOOKBACK = 7, 4
-SHORT = ["env=memory", "env.rooms=2", "env.num_envs=2", "trainer.horizon=8", "trainer.batch_size=32"]
-SHORT += ["trainer.minibatch_size=32", "trainer.total_timesteps=64", "audit=off", "progress=off"]
 SCOPE = Path(mettagrid.__file__).parent / "nim" / "mettascope"
 
 # Loads a replay with MettaScope's library, which then finds no display to open its window on.
@@ -63,26 +45,11 @@ mettascope.init({str(SCOPE / "data")!r}, "", zlib.decompress(open(sys.argv[1], "
 """
 
 
-def see(env: EnvSection, episodes: int = 3, **options: Any) -> Seen:
-    """Record an untrained policy whose actions depend strongly on what it sees."""
-    torch.manual_seed(4)
-    policy = make_policy(load_settings(["env=memory"]).policy, env.describe())
-    with torch.no_grad():
-        policy.encoded_obs.weight.mul_(100)
-    recording = record(policy, env, episodes, SEED, **options)
-    run = {"name": "small", "checkpoint": "00000007"}
-    return Seen(policy, recording, influences(policy, recording, LOOKBACK), {"run": run})
-
-
 @pytest.fixture(scope="module", params=WORLDS)
 def written(request, tmp_path_factory) -> tuple[EnvSection, Seen, list[Path]]:
     env, folder = WORLDS[request.param], tmp_path_factory.mktemp("replays") / "new" / "folder"
     seen = see(env, greedy=request.param == "memory")
     return env, seen, write_replays(folder, env, SEED, seen)
-
-
-def read(path: Path) -> dict[str, Any]:
-    return json.loads(zlib.decompress(path.read_bytes()))
 
 
 def agents_of(replay: dict[str, Any]) -> list[dict[str, Any]]:
@@ -224,46 +191,6 @@ def test_infos_fit_into_mettagrids_limit_and_are_json():
             assert len(infos["action_probs"]) < 5
 
 
-# ------------------------------------------------------------------------------------------------ folders
-
-
-def test_files_of_the_same_name_are_replaced_and_others_kept(tmp_path):
-    env = WORLDS["memory"]
-    (tmp_path / "env_0_episode_0.json.z").write_text("old")
-    (tmp_path / "env_0_episode_99.json.z").write_text("kept")
-    (tmp_path / "notes.txt").write_text("kept")
-    files = write_replays(tmp_path, env, SEED, see(env, episodes=1))
-    assert [f.name for f in files] == ["env_0_episode_0.json.z"]
-    assert read(files[0])["version"]
-    assert {f.name for f in tmp_path.iterdir()} == {"env_0_episode_0.json.z", "env_0_episode_99.json.z", "notes.txt"}
-    assert (tmp_path / "env_0_episode_99.json.z").read_text() == (tmp_path / "notes.txt").read_text() == "kept"
-
-
-def test_a_folder_that_takes_the_name_of_a_file(tmp_path):
-    env = WORLDS["memory"]
-    (tmp_path / "env_0_episode_0.json.z").mkdir()
-    with pytest.raises(SettingsError, match="env_0_episode_0"):
-        write_replays(tmp_path, env, SEED, see(env, episodes=1))
-    assert [f.name for f in tmp_path.iterdir()] == ["env_0_episode_0.json.z"], "no half file is left"
-
-
-@pytest.mark.parametrize("name", ["file", "file/below"])
-def test_a_file_as_the_folder(tmp_path, name):
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(SettingsError, match=r"--mettascope .*not a folder"):
-        check_replays(tmp_path / name, WORLDS["memory"])
-    assert (tmp_path / "file").read_text() == "mine"
-
-
-def test_other_worlds_are_refused_with_what_to_use_instead(tmp_path):
-    env = load_settings(["env=gym:CartPole-v1"]).env
-    with pytest.raises(SettingsError, match="CartPole-v1") as refused:
-        check_replays(tmp_path / "new", env)
-    assert "--html" in str(refused.value)
-    assert "--gif" in str(refused.value)
-    assert not (tmp_path / "new").exists()
-
-
 # ------------------------------------------------------------------------------------------------ what differs
 
 
@@ -303,29 +230,3 @@ def test_an_open_world_that_needs_other_ids_is_not_mixed_up(tmp_path):
         pytest.raises(SettingsError, match="one process"),
     ):
         write_replays(tmp_path, env, SEED, seen)
-
-
-# ------------------------------------------------------------------------------------------------ the command
-
-
-def test_the_command(tmp_path, capsys):
-    run = train(load_settings([*SHORT, f"runs_dir={tmp_path}", "run=small"])).run
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as ended:
-        main(["view", str(run), "--mettascope", str(tmp_path / "out"), "--episodes", "2"])
-    assert not ended.value.code
-    out = capsys.readouterr().out
-    assert {f.name for f in (tmp_path / "out").iterdir()} == {"env_0_episode_0.json.z", "env_1_episode_0.json.z"}
-    assert str(tmp_path / "out") in out
-    (command,) = (line for line in out.splitlines() if line.startswith("nim r "))
-    program, option = command.split()[2:]
-    assert Path(program).is_file()
-    assert Path(option.removeprefix("--replay=")).is_file()
-    assert "://" not in out
-    assert not (run / "view.html").exists()
-
-
-def test_the_notes_of_the_recording_are_printed(tmp_path):
-    seen = see(WORLDS["memory"])
-    seen.recording.notes.append("Recorded 3 of 9 episodes")
-    assert "Recorded 3 of 9 episodes" in replays_written([tmp_path / "env_0_episode_0.json.z"], seen)
