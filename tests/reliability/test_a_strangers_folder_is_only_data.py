@@ -249,6 +249,8 @@ ALLOWED = {
         "export/mettagrid.py",
         "write_text",
     ): "the folder that the user named with --mettagrid, and a staging folder beside it",
+    ("view/mettascope.py", "replace"): "replays in the folder that the user named with --mettascope",
+    ("view/mettascope.py", "unlink"): "replays in the folder that the user named with --mettascope",
     ("sweeps/store.py", "glob"): "the names of the sweeps in the user's runs folder, for a message",
     ("sweeps/store.py", "rmdir"): "the folder of a sweep that could not begin, if it is empty",
     ("sweeps/check.py", "open"): "pipes",

@@ -36,6 +36,10 @@ def view(
         Path | None,
         typer.Option(metavar="FILE", help="Write the page there; default: view.html in the run folder, and open it."),
     ] = None,
+    mettascope: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write the episodes there as replays for MettaScope, MettaGrid's viewer."),
+    ] = None,
     episodes: Annotated[int, typer.Option(min=1, max=10_000, help="How many episodes to record.")] = 20,
     sample: Annotated[bool, typer.Option("--sample", help="Sampled actions; default: the most probable ones.")] = False,
     certificate: Annotated[
@@ -68,15 +72,25 @@ def view(
         from holdfast.config import load_run_world
         from holdfast.runs import find_run
         from holdfast.runs.folder import CONFIG
-        from holdfast.view.page import render_page
+        from holdfast.view.mettascope import check_replays, replays_written, write_replays
         from holdfast.view.run_page import see_run
 
         folder = find_run(run, runs_dir)
         env = load_run_world(folder / CONFIG, words or [])
+        if mettascope is not None:
+            check_replays(mettascope, env)
+            certificate = certificate and html is not None
         with progress_line() as progress:
             seen = see_run(
                 folder, env, episodes, not sample, seed, checkpoint, max_steps, py_agent, certificate, progress
             )
+            replays = [] if mettascope is None else write_replays(mettascope, env, seed, seen, progress)
+        if replays:
+            typer.echo(replays_written(replays, seen))
+            if html is None:
+                return
+        from holdfast.view.page import render_page
+
         page = render_page(seen.data).encode()
         path = _write(page, html, folder)
         for note in seen.recording.notes:
