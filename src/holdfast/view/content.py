@@ -100,6 +100,15 @@ def memory_pictures(policy: Policy, recording: Recording) -> tuple[list[list[np.
     return (pictures if names else []), names, scales
 
 
+def _scale(largest: np.ndarray) -> float:
+    """Return the activity that is drawn with the strongest colour, given the largest of each unit.
+
+    A few units of a cell state may count to hundreds; the others should still be visible.
+    """
+    moving = largest[largest > 1e-6]
+    return float(min(moving.max(), 2 * np.median(moving))) if moving.size else 1.0
+
+
 def _track(
     spec: WorldSpec, track: Track, influence: np.ndarray, memory: list[np.ndarray], scene: Any
 ) -> dict[str, Any]:
