@@ -224,8 +224,7 @@ def _write(replay: EpisodeReplay, folder: Path, name: str) -> Path:
     """Write a replay, such that its name never refers to half a file."""
     path, partial = folder / f"{name}.json.z", folder / f".{name}.{os.getpid()}.json.z"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        replay.write_replay(partial.absolute().as_uri())
+        replay.write_replay(partial.absolute().as_uri())  # creates the folder, too
         os.replace(partial, path)
     except OSError as error:
         with suppress(OSError):
