@@ -1,5 +1,7 @@
 """Untrained policies in MettaGrid worlds, recorded as `holdfast view` records them, and the replays of their episodes."""
 
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false
+
 from __future__ import annotations
 
 import json

@@ -48,7 +48,7 @@ mettascope.init({str(SCOPE / "data")!r}, "", zlib.decompress(open(sys.argv[1], "
 @pytest.fixture(scope="module", params=WORLDS)
 def written(request, tmp_path_factory) -> tuple[EnvSection, Seen, list[Path]]:
     env, folder = WORLDS[request.param], tmp_path_factory.mktemp("replays") / "new" / "folder"
-    seen = see(env, greedy=request.param == "memory")
+    seen = see(env, episodes=5, greedy=request.param == "memory")  # two episodes in each track
     return env, seen, write_replays(folder, env, SEED, seen)
 
 
@@ -189,6 +189,16 @@ def test_infos_fit_into_mettagrids_limit_and_are_json():
             assert infos["value"] == "nan"
             assert next(iter(infos["action_probs"])) == names[track.probabilities[t, a].argmax()]
             assert len(infos["action_probs"]) < 5
+
+
+def test_a_policy_without_memory_that_hides_its_probabilities():
+    seen = see(WORLDS["memory"])
+    track = seen.recording.tracks[0]
+    track = replace(track, states=(), probabilities=track.probabilities[..., :0])
+    infos = infos_of(seen.policy, track, 0 * seen.influences[0], "small")[3][0]
+    assert infos["action_prob"] == pytest.approx(np.exp(track.log_probs[3, 0]), abs=1e-5)
+    assert (infos["influence_earlier"], infos["influence_steps_back"]) == (0, 0)
+    assert not {"action_probs", "memory_norm", "memory_change"} & set(infos)
 
 
 # ------------------------------------------------------------------------------------------------ what differs

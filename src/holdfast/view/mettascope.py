@@ -80,10 +80,10 @@ def replays_written(replays: Sequence[Path], seen: Seen) -> str:
     import mettagrid
 
     program = Path(mettagrid.__file__).parent / "nim" / "mettascope" / "src" / "mettascope.nim"
-    folder = printable(str(replays[0].parent), 150)
+    folder, last = printable(str(replays[0].parent), 150), f" to {replays[-1].name}" if len(replays) > 1 else ""
     lines = [
         *seen.recording.notes,
-        f"{folder}: {len(replays)} replays of checkpoint {seen.data['run']['checkpoint']}, {replays[0].name} and so on.",
+        f"Replays of checkpoint {seen.data['run']['checkpoint']} in {folder}: {replays[0].name}{last}",
         "Drop one onto the window of MettaScope, or start it with one (needs Nim and the packages in mettascope.nimble):",
         shlex.join(["nim", "r", str(program), f"--replay={replays[0].absolute()}"]),
     ]
@@ -224,8 +224,7 @@ def _write(replay: EpisodeReplay, folder: Path, name: str) -> Path:
     """Write a replay, such that its name never refers to half a file."""
     path, partial = folder / f"{name}.json.z", folder / f".{name}.{os.getpid()}.json.z"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        replay.write_replay(partial.absolute().as_uri())
+        replay.write_replay(partial.absolute().as_uri())  # creates the folder, too
         os.replace(partial, path)
     except OSError as error:
         with suppress(OSError):
