@@ -16,10 +16,10 @@ from holdfast.policies import Policy, Sampling
 from holdfast.spec import keys
 from holdfast.view.recording import Recording, Track
 
-REPLACEMENTS = 4  # other observations tried in place of each one
+REPLACEMENTS = 8  # other observations tried in place of each one; fewer could by chance all have the same cue
 MAX_LOOKBACK = 256
 MIN_LOOKBACK = 16
-BUDGET = 600_000  # steps of the policy, for a whole recording; the lookback is shorter if it does not suffice
+BUDGET = 1_200_000  # steps of the policy, for a whole recording; the lookback is shorter if it does not suffice
 ROWS = 512  # replayed at once
 Span = tuple[int, int]  # steps of a track between which memory is not reset
 
