@@ -36,6 +36,20 @@ def view(
         Path | None,
         typer.Option(metavar="FILE", help="Write the page there; default: view.html in the run folder, and open it."),
     ] = None,
+    gif: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a clip as a GIF.")] = None,
+    mp4: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a clip as a video; needs ffmpeg.")] = None,
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a picture of one step.")] = None,
+    agent: Annotated[int, typer.Option(min=0, help="Agent in clips and pictures.")] = 0,
+    episode: Annotated[
+        int | None, typer.Option(min=0, help="Episode in clips and pictures; default: two with different decisions.")
+    ] = None,
+    step: Annotated[
+        int | None, typer.Option(min=0, help="Step of --png; default: the one that an earlier observation moved most.")
+    ] = None,
+    fps: Annotated[
+        float | None,
+        typer.Option(min=0.1, max=50, help="Steps per second of clips; default: 4, more if they are long."),
+    ] = None,
     episodes: Annotated[int, typer.Option(min=1, max=10_000, help="How many episodes to record.")] = 20,
     sample: Annotated[bool, typer.Option("--sample", help="Sampled actions; default: the most probable ones.")] = False,
     certificate: Annotated[
@@ -54,6 +68,7 @@ def view(
     holdfast view first
     holdfast view runs/first --html first.html --episodes 5
     holdfast view first env=memory env.corridor=6
+    holdfast view first --gif first.gif --png first.png
     holdfast view
 
     Without a run, serve all runs of the folder on localhost, live while they train.
@@ -68,15 +83,29 @@ def view(
         from holdfast.config import load_run_world
         from holdfast.runs import find_run
         from holdfast.runs.folder import CONFIG
-        from holdfast.view.page import render_page
+        from holdfast.view.clips import Files, write_files
         from holdfast.view.run_page import see_run
+        from holdfast.view.selection import check_agent
 
+        files = Files(gif, mp4, png, agent, episode, step, fps)
+        files.check(episodes)
         folder = find_run(run, runs_dir)
         env = load_run_world(folder / CONFIG, words or [])
+        if agent:
+            check_agent(agent, env.describe().agents_per_env)
+        only_files = bool(files.paths) and html is None
+        certificate = certificate and not only_files
         with progress_line() as progress:
             seen = see_run(
                 folder, env, episodes, not sample, seed, checkpoint, max_steps, py_agent, certificate, progress
             )
+            clip_notes = write_files(seen.data, files, progress)
+        for line in (*clip_notes, *(f"Wrote {printable(str(path), 150)}" for path in files.paths.values())):
+            typer.echo(line)
+        if only_files:
+            return
+        from holdfast.view.page import render_page
+
         page = render_page(seen.data).encode()
         path = _write(page, html, folder)
         for note in seen.recording.notes:

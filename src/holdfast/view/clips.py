@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import shutil
 import subprocess
 import tempfile
@@ -13,17 +14,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
+import numpy as np
+from PIL import Image, ImageColor
+from scipy.spatial import KDTree
 
 from holdfast.errors import SettingsError, printable, reason_of
 from holdfast.view.drawing import draw_step
+from holdfast.view.drawing.canvas import ACCENT, BLUE, CARD, GRID, INK, LINE, MUTED, ORANGE, PAPER
 from holdfast.view.selection import Selection, check_step, select
 
 STEPS_PER_S = 4.0  # of short episodes
 LONGEST_S = 20.0  # of a clip at the default speed, without pauses
-MOST_FRAMES = 300  # of a clip; of more steps, some are skipped
+MOST_FRAMES = 200  # of a clip; of more steps, some are skipped
 PAUSE_MS = 1500  # on decisive steps and at the end
 COLORS = 256
+EXACT = (PAPER, CARD, GRID, LINE, INK, MUTED, BLUE, ORANGE, ACCENT)
 SAMPLES = 12  # frames that the palette is made from
 VIDEO_FPS = 30
 ZOOM = 2  # of PNG and MP4
@@ -95,7 +100,9 @@ def write_files(data: dict[str, Any], files: Files, progress: Progress = lambda 
         notes.append(f"The clip shows one of {stride} steps.")
     whole = select(data, files.agent, files.episode, whole=True)
     if whole.steps > shown.steps:
-        notes.append(f"The clip leaves out {whole.steps - shown.steps} steps at the end of episodes: the agent stays as it is.")
+        notes.append(
+            f"The clip leaves out {whole.steps - shown.steps} steps at the end of episodes: the agent stays as it is."
+        )
     if files.gif is not None:
         _save("--gif", files.gif, gif(shown, frames, progress))
     if files.mp4 is not None:
@@ -116,8 +123,8 @@ def frames_of(shown: Selection, fps: float | None = None) -> list[Frame]:
 def gif(shown: Selection, frames: list[Frame], progress: Progress = lambda doing: None) -> bytes:
     """Return a GIF that loops. All frames have the same palette, so that colours do not flicker."""
     samples = [draw_step(shown, frame.position) for frame in frames[:: max(1, len(frames) // SAMPLES)]]
-    palette = _palette(samples + [draw_step(shown, position) for position in shown.decisive])
-    images = (image.quantize(palette=palette, dither=Image.Dither.NONE) for image in _drawn(shown, frames, 1, progress))
+    palette = _Palette(samples + [draw_step(shown, position) for position in shown.decisive])
+    images = (palette.apply(image) for image in _drawn(shown, frames, 1, progress))
     written = io.BytesIO()
     next(images).save(
         written,
@@ -139,7 +146,18 @@ def mp4(shown: Selection, frames: list[Frame], progress: Progress = lambda doing
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as errors:
         made = Path(folder) / "clip.mp4"
         source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", size, "-r", str(VIDEO_FPS), "-i", "-"]
-        target = ["-c:v", "libx264", "-preset", "veryfast", "-crf", "18", "-pix_fmt", "yuv420p", "-movflags", "+faststart"]
+        target = [
+            "-c:v",
+            "libx264",
+            "-preset",
+            "veryfast",
+            "-crf",
+            "18",
+            "-pix_fmt",
+            "yuv420p",
+            "-movflags",
+            "+faststart",
+        ]
         command = [encoder, "-loglevel", "error", "-y", *source, *target, str(made)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors) as process:
             assert process.stdin is not None
@@ -160,7 +178,9 @@ def mp4(shown: Selection, frames: list[Frame], progress: Progress = lambda doing
         if process.returncode or not made.exists():
             errors.seek(0)
             said = errors.read().decode(errors="replace").strip()[-300:]
-            raise SettingsError(f"--mp4: {encoder} failed: {said or f'exit code {process.returncode}'}. Use --gif instead.")
+            raise SettingsError(
+                f"--mp4: {encoder} failed: {said or f'exit code {process.returncode}'}. Use --gif instead."
+            )
         return made.read_bytes()
 
 
@@ -186,13 +206,27 @@ def _stride(steps: int) -> int:
     return -(-steps // MOST_FRAMES)
 
 
-def _palette(samples: list[Image.Image]) -> Image.Image:
-    """Return an image whose palette suits all samples."""
-    width, height = samples[0].size
-    joined = Image.new("RGB", (width, height * len(samples)))
-    for place, sample in enumerate(samples):
-        joined.paste(sample, (0, place * height))
-    return joined.quantize(COLORS, Image.Quantize.MEDIANCUT, kmeans=1)
+class _Palette:
+    """256 colours for all frames of a clip: the exact colours of surfaces and text, and those that suit the samples."""
+
+    def __init__(self, samples: list[Image.Image]):
+        width, height = samples[0].size
+        joined = Image.new("RGB", (width, height * len(samples)))
+        for place, sample in enumerate(samples):
+            joined.paste(sample, (0, place * height))
+        found = joined.quantize(COLORS - len(EXACT), Image.Quantize.MEDIANCUT, kmeans=1).getpalette() or []
+        self.colors = [*(part for color in EXACT for part in ImageColor.getrgb(color)), *found]
+        self._tree = KDTree(np.array(self.colors).reshape(-1, 3))
+
+    def apply(self, image: Image.Image) -> Image.Image:
+        """Return the image in these colours, the nearest ones; Pillow's own search is only approximate."""
+        pixels = np.asarray(image).astype(np.int32)
+        packed = pixels[..., 0] << 16 | pixels[..., 1] << 8 | pixels[..., 2]
+        present, where = np.unique(packed, return_inverse=True)
+        _, nearest = self._tree.query(np.stack([present >> 16, present >> 8 & 255, present & 255], -1))
+        mapped = Image.fromarray(np.asarray(nearest, np.uint8)[where].reshape(packed.shape), "P")
+        mapped.putpalette(self.colors)
+        return mapped
 
 
 def _as_png(image: Image.Image) -> bytes:
@@ -203,12 +237,10 @@ def _as_png(image: Image.Image) -> bytes:
 
 def _check_writable(option: str, path: Path) -> None:
     """Raise SettingsError if the file cannot be written; create nothing."""
-    from os import W_OK, access
-
     parent = path.absolute().parent
     if path.is_dir() or not parent.is_dir():
         raise SettingsError(f"{option} {printable(str(path), 150)}: needs a file path in an existing folder.")
-    if not access(path if path.exists() else parent, W_OK):
+    if not os.access(path if path.exists() else parent, os.W_OK):
         raise SettingsError(f"{option} {printable(str(path), 150)}: no permission to write it.")
 
 

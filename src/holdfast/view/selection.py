@@ -69,7 +69,8 @@ class Selection:
     def decisive(self) -> list[int]:
         """Return one position per episode: where a past observation moved the action most."""
         return [
-            start + decisive_step(episode, self.agent) for start, episode in zip(self.starts, self.episodes, strict=True)
+            start + decisive_step(episode, self.agent)
+            for start, episode in zip(self.starts, self.episodes, strict=True)
         ]
 
 
@@ -87,8 +88,7 @@ def select(data: dict[str, Any], agent: int = 0, episode: int | None = None, who
 
     whole: also show the end of episodes in which the agent does nothing anymore.
     """
-    if agent >= (agents := data["tracks"][0]["agents"]):
-        raise SettingsError(f"--agent {agent}: the world has {agents} agent{'s' * (agents > 1)}, counted from 0.")
+    check_agent(agent, data["tracks"][0]["agents"])
     found = _episodes(data)
     if episode is not None:
         if episode >= len(found):
@@ -100,6 +100,12 @@ def select(data: dict[str, Any], agent: int = 0, episode: int | None = None, who
     differs = [other for other in short if _decision(other, agent) != _decision(first, agent)]
     chosen = [first, *(differs or short)[:1]]
     return Selection(data, chosen if whole else [_until_idle(data, each, agent) for each in chosen], agent)
+
+
+def check_agent(agent: int, agents: int) -> None:
+    """Raise SettingsError unless the world has this agent."""
+    if agent >= agents:
+        raise SettingsError(f"--agent {agent}: the world has {agents} agent{'s' * (agents > 1)}, counted from 0.")
 
 
 def check_step(selection: Selection, step: int) -> int:

@@ -7,15 +7,15 @@ from PIL import Image
 from holdfast.view.drawing.actions import draw_actions, draw_figures
 from holdfast.view.drawing.canvas import ACCENT, CARD, INK, LINE, MUTED, Canvas
 from holdfast.view.drawing.strips import LABEL_GAP, axis_of, draw_influence, draw_memory, draw_time
-from holdfast.view.drawing.world import Box, draw_world, inventory_at
+from holdfast.view.drawing.world import Box, aspect_of, draw_world, inventory_at
 from holdfast.view.selection import Selection
 
 WIDTH, HEIGHT = 800, 450
 LEFT, RIGHT = 24.0, 776.0
 PANELS, PANEL_HEIGHT = 70.0, 156.0
-WORLD: Box = (LEFT, PANELS, 300, PANEL_HEIGHT)
-PAST: Box = (350, PANELS, 166, PANEL_HEIGHT)
-ACTIONS: Box = (556, PANELS, RIGHT - 556, 112)
+PAST_HEIGHT, ACTIONS_HEIGHT = 126.0, 112.0
+SPACING = 48.0  # at least, between panels with a wide action
+WORLD_WIDTHS, PAST_WIDTHS, ACTION_WIDTHS = (130.0, 300.0), (136.0, 170.0), (220.0, 300.0)  # smallest and largest
 STRIPS_X = 118.0
 INFLUENCE: tuple[float, float] = (262, 44)  # y, height
 MEMORY: tuple[float, float] = (314, 102)
@@ -25,15 +25,16 @@ def draw_step(shown: Selection, position: int, zoom: int = 1) -> Image.Image:
     """Return the picture of the step at a position, with zoom x 800 x 450 pixels."""
     canvas = Canvas(WIDTH, HEIGHT, zoom)
     _draw_title(canvas, shown, position)
-    _draw_world(canvas, shown, position)
+    world, past_panel, actions = _panels(shown)
+    _draw_world(canvas, shown, position, world)
     axis = axis_of(shown, position, STRIPS_X, RIGHT - STRIPS_X)
     telling = shown.telling(position)
-    past = _draw_past(canvas, shown, position)
+    past = _draw_past(canvas, shown, position, past_panel)
     if past and telling and position - telling[0] >= axis.first:
         _connect(canvas, past, axis.middle(position - telling[0]), INFLUENCE[0] + INFLUENCE[1] * (1 - telling[1]))
-    _caption(canvas, ACTIONS[0], "Action")
-    draw_actions(canvas, shown, position, *ACTIONS)
-    draw_figures(canvas, shown, position, ACTIONS[0], PANELS + 136, ACTIONS[2])
+    _caption(canvas, actions[0], "Action")
+    draw_actions(canvas, shown, position, *actions)
+    draw_figures(canvas, shown, position, actions[0], PANELS + 136, actions[2])
     y, height = INFLUENCE
     canvas.text(STRIPS_X - LABEL_GAP, y + height / 2 - 1, "influence", 11, INK, "rs")
     canvas.text(STRIPS_X - LABEL_GAP, y + height / 2 + 10, "on this action", 9, MUTED, "rs")
@@ -41,6 +42,27 @@ def draw_step(shown: Selection, position: int, zoom: int = 1) -> Image.Image:
     draw_memory(canvas, shown, position, axis, *MEMORY)
     draw_time(canvas, shown, position, axis, y, MEMORY[0], sum(MEMORY))
     return canvas.finished()
+
+
+def _panels(shown: Selection) -> tuple[Box, Box, Box]:
+    """Return where the world, the past step and the action are drawn, the same at all steps."""
+    aspect = aspect_of(shown)
+    widths = [
+        min(max(wanted, least), most)
+        for wanted, (least, most) in (
+            (PANEL_HEIGHT * aspect, WORLD_WIDTHS),
+            (PAST_HEIGHT * aspect, PAST_WIDTHS),
+            (RIGHT, ACTION_WIDTHS),
+        )
+    ]
+    widths[2] = min(widths[2], max(ACTION_WIDTHS[0], RIGHT - LEFT - widths[0] - widths[1] - 2 * SPACING))
+    gap = (RIGHT - LEFT - sum(widths)) / 2
+    second = LEFT + widths[0] + gap
+    return (
+        (LEFT, PANELS, widths[0], PANEL_HEIGHT),
+        (second, PANELS, widths[1], PAST_HEIGHT),
+        (second + widths[1] + gap, PANELS, widths[2], ACTIONS_HEIGHT),
+    )
 
 
 def _draw_title(canvas: Canvas, shown: Selection, position: int) -> None:
@@ -63,19 +85,19 @@ def _caption(canvas: Canvas, x: float, text: str, figure: str = "", right: float
         canvas.text(right, PANELS - 9, figure, 11, MUTED, "rs")
 
 
-def _draw_world(canvas: Canvas, shown: Selection, position: int) -> None:
-    x, y, width, height = draw_world(canvas, shown, position, WORLD)
-    _caption(canvas, x, "Now", f"step {shown.at(position)[1]}", x + max(width, 90))
+def _draw_world(canvas: Canvas, shown: Selection, position: int, panel: Box) -> None:
+    x, y, width, height = draw_world(canvas, shown, position, panel)
+    _caption(canvas, x, "Now", f"step {shown.at(position)[1]}", x + width)
     below = y + height + 15
     if all(shown.data["scene"].get("window", [0])):
         canvas.text(x, below, "outlined: what the agent sees", 10, MUTED)
     if carried := inventory_at(shown, position):
-        canvas.text(x + max(width, 300), below, f"carries {carried}", 10, MUTED, "rs", width=150)
+        canvas.text(x + width, below + 13 * (width < 250), f"carries {carried}", 10, MUTED, "rs", width=150)
 
 
-def _draw_past(canvas: Canvas, shown: Selection, position: int) -> Box | None:
+def _draw_past(canvas: Canvas, shown: Selection, position: int, panel: Box) -> Box | None:
     """Draw the world at the past step that moved the action most, and return where."""
-    x, y, width, _ = PAST
+    x, y, width, _ = panel
     telling = shown.telling(position)
     if telling is None:
         _caption(canvas, x, "What decided it")
@@ -84,9 +106,9 @@ def _draw_past(canvas: Canvas, shown: Selection, position: int) -> Box | None:
             canvas.text(x + width / 2, y + 38 + 15 * line, text, 11, MUTED, "ms")
         return None
     back, amount = telling
-    box = draw_world(canvas, shown, position - back, (x, y, width, PANEL_HEIGHT - 30))
+    box = draw_world(canvas, shown, position - back, panel)
     canvas.box(box[0] - 1, box[1] - 1, box[2] + 2, box[3] + 2, None, ACCENT, line=2)
-    _caption(canvas, x, "What decided it", f"step {shown.at(position - back)[1]}", x + max(box[2], 120))
+    _caption(canvas, x, "What decided it", f"step {shown.at(position - back)[1]}", x + max(box[2], width))
     ago = f"{back} step{'s' * (back > 1)} earlier"
     canvas.text(x, box[1] + box[3] + 17, ago, 11, ACCENT, bold=True)
     canvas.text(x, box[1] + box[3] + 31, f"influence {amount:.2f}", 11, MUTED)

@@ -12,7 +12,9 @@ ROW = 19.0
 LABELS = 74.0  # width
 
 
-def draw_actions(canvas: Canvas, shown: Selection, position: int, x: float, y: float, width: float, height: float) -> None:
+def draw_actions(
+    canvas: Canvas, shown: Selection, position: int, x: float, y: float, width: float, height: float
+) -> None:
     """Draw a bar for each option and each number of the action, in at most `height`."""
     rows = _rows(shown)
     row_height = min(ROW, height / max(1, sum(len(options) for options in rows) + len(shown.data["numbers"])))
@@ -58,12 +60,22 @@ def _draw_option(
     bar = width - LABELS - 30
     canvas.box(x + LABELS, y + height * 0.2, bar, height * 0.6, GRID, radius=1.5)
     if probability * bar >= 0.5:
-        canvas.box(x + LABELS, y + height * 0.2, bar * probability, height * 0.6, BLUE if chosen else PALE_BLUE, radius=1.5)
+        canvas.box(
+            x + LABELS, y + height * 0.2, bar * probability, height * 0.6, BLUE if chosen else PALE_BLUE, radius=1.5
+        )
     canvas.text(x + width, middle, f"{probability:.0%}", size, INK if chosen else MUTED, "rm", bold=chosen)
 
 
 def _draw_number(
-    canvas: Canvas, shown: Selection, position: int, number: int, name: str, x: float, y: float, width: float, height: float
+    canvas: Canvas,
+    shown: Selection,
+    position: int,
+    number: int,
+    name: str,
+    x: float,
+    y: float,
+    width: float,
+    height: float,
 ) -> None:
     """Draw a real number of the action on a scale: a dot, and the mean with one standard deviation."""
     size, middle = min(11.0, height * 0.7), y + height / 2
@@ -87,7 +99,9 @@ def _draw_number(
 def _limits(shown: Selection, number: int) -> tuple[float, float]:
     """Return the ends of the scale: of the action, or of what was done if it has none."""
     entry = shown.data["numbers"][number]
-    done = np.concatenate([e.track["number"][e.start : e.start + e.length, shown.agent, number] for e in shown.episodes])
+    done = np.concatenate(
+        [e.track["number"][e.start : e.start + e.length, shown.agent, number] for e in shown.episodes]
+    )
     low, high = (
         float(limit if limit is not None and np.isfinite(limit) and abs(limit) < 1e6 else reached)
         for limit, reached in ((entry["low"], done.min()), (entry["high"], done.max()))
@@ -119,4 +133,4 @@ def _readable(name: str) -> str:
 def _short(number: float) -> str:
     """Return a number with about three digits."""
     text = f"{number:.0f}" if abs(number) >= 100 or number == int(number) else f"{number:.2f}"
-    return "0" if text in ("-0", "-0.00", "0.00") else text.replace("-", "\u2212")
+    return "0" if text in ("-0", "-0.00", "0.00") else text

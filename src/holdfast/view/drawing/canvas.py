@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -44,7 +45,9 @@ class Canvas:
             (left, top, right, bottom), round(radius * self.scale), fill, outline, self._width(line)
         )
 
-    def disc(self, x: float, y: float, radius: float, fill: str | None, outline: str | None = None, line: float = 1) -> None:
+    def disc(
+        self, x: float, y: float, radius: float, fill: str | None, outline: str | None = None, line: float = 1
+    ) -> None:
         corners = self._corners(x - radius, y - radius, 2 * radius, 2 * radius)
         self._draw.ellipse(corners, fill, outline, self._width(line))
 
@@ -67,7 +70,7 @@ class Canvas:
         width: float | None = None,
     ) -> None:
         """Write a line of text, cut at `width`. anchor: as in Pillow; "ls" is left, on the baseline."""
-        font = _font(size * self.scale)
+        font, text = _font(size * self.scale), _drawable(text)
         if width is not None:
             text = _cut(text, font, width * self.scale)
         stroke = size * self.scale / 64 if bold else 0
@@ -76,7 +79,7 @@ class Canvas:
         )
 
     def text_width(self, text: str, size: float) -> float:
-        return _font(size * self.scale).getlength(text) / self.scale
+        return _font(size * self.scale).getlength(_drawable(text)) / self.scale
 
     def picture(self, image: Image.Image, x: float, y: float, width: float, height: float, smooth: bool = True) -> None:
         """Draw an image, stretched to this size."""
@@ -117,6 +120,14 @@ def _rgb(color: str) -> tuple[int, ...]:
 @lru_cache(64)
 def _font(size: float) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(size)
+
+
+def _drawable(text: str) -> str:
+    """Return text without what the font lacks: accents are dropped, other letters become question marks."""
+    if text.isascii() and text.isprintable():
+        return text
+    plain = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+    return "".join(c if c.isascii() and c.isprintable() else "?" for c in plain)
 
 
 def _cut(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: float) -> str:

@@ -45,7 +45,9 @@ def draw_object(canvas: Canvas, x: float, y: float, size: float, kinds: list[str
 
 def draw_vibe(canvas: Canvas, x: float, y: float, size: float, vibe: str, of_agent: bool) -> None:
     """Draw what an object shows: an arrow for a direction, otherwise its first letters."""
-    cx, cy, length = (x + size * 0.8, y + size * 0.2, size * 0.3) if of_agent else (x + size / 2, y + size * 0.37, size * 0.46)
+    cx, cy, length = (
+        (x + size * 0.8, y + size * 0.2, size * 0.3) if of_agent else (x + size / 2, y + size * 0.37, size * 0.46)
+    )
     if of_agent:
         canvas.disc(cx, cy, size * 0.22, "#ffffff", INK, max(0.5, size * 0.03))
     if (turns := ARROWS.get(vibe.lower())) is not None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.view.drawing.canvas import ACCENT, BLUE, CARD, GRID, INK, LINE, MUTED, PAPER, Canvas, diverging
+from holdfast.view.drawing.canvas import ACCENT, CARD, GRID, INK, LINE, MUTED, PAPER, Canvas, diverging
 from holdfast.view.selection import Selection
 
 MOST_STEPS = 325  # on the time axis; longer episodes are shown in a part around the present step
@@ -54,7 +54,9 @@ def axis_of(shown: Selection, position: int, x: float, width: float) -> Axis:
 def draw_influence(canvas: Canvas, shown: Selection, position: int, axis: Axis, y: float, height: float) -> None:
     """Draw how much each observation up to the present step moved the present action."""
     for part, label in ((0.0, "1"), (0.5, ""), (1.0, "0")):
-        canvas.line([(axis.x, y + part * height), (axis.x + axis.width, y + part * height)], LINE if part == 1 else GRID)
+        canvas.line(
+            [(axis.x, y + part * height), (axis.x + axis.width, y + part * height)], LINE if part == 1 else GRID
+        )
         canvas.text(axis.x - 5, y + part * height, label, 9, MUTED, "rm")
     telling = shown.telling(position)
     gap = min(2.0, axis.step_width * 0.12)
@@ -81,13 +83,22 @@ def draw_memory(canvas: Canvas, shown: Selection, position: int, axis: Axis, y: 
         drawn = range(axis.first, position + 1)
         rows = np.stack([_activity(shown, number, at)[units] for at in drawn], 1)
         until = axis.left(position + 1) - axis.x
-        canvas.picture(diverging(np.sign(rows) * np.abs(rows) ** CONTRAST), axis.x, top, until, each, smooth=rows.shape[1] * 1.5 > until * canvas.scale)
+        canvas.picture(
+            diverging(np.sign(rows) * np.abs(rows) ** CONTRAST),
+            axis.x,
+            top,
+            until,
+            each,
+            smooth=rows.shape[1] * 1.5 > until * canvas.scale,
+        )
         canvas.text(axis.x - LABEL_GAP, top + each / 2 - 1, entry["name"], 11, INK, "rs", width=axis.x - LABEL_GAP - 20)
         counted = f"{len(units)} of {entry['units']} units" if len(units) < entry["units"] else f"{len(units)} units"
         canvas.text(axis.x - LABEL_GAP, top + each / 2 + 10, counted, 9, MUTED, "rs")
 
 
-def draw_time(canvas: Canvas, shown: Selection, position: int, axis: Axis, top: float, memory: float, bottom: float) -> None:
+def draw_time(
+    canvas: Canvas, shown: Selection, position: int, axis: Axis, top: float, memory: float, bottom: float
+) -> None:
     """Draw what crosses all strips: the starts of episodes, the present step, the most telling one, and the steps below.
 
     top, memory, bottom: where the strips start, the memory starts and the memory ends.
@@ -99,8 +110,12 @@ def draw_time(canvas: Canvas, shown: Selection, position: int, axis: Axis, top: 
         _draw_ticks(canvas, axis, start, episode.length, bottom)
         if axis.first <= start < axis.last and len(shown.episodes) > 1:
             canvas.text(axis.left(start) + 4, bottom + 26, f"episode {episode.number}", 10, INK, "ls")
+    near = False
     if (telling := shown.telling(position)) and (past := position - telling[0]) >= axis.first:
         _frame(canvas, axis, past, memory, bottom, ACCENT)
+        near = axis.middle(position) - axis.middle(past) < 16
+    if not near:
+        canvas.text(axis.middle(position), top - 4, "now", 9, INK, "ms")
     _frame(canvas, axis, position, top, bottom, INK)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from holdfast.view.drawing.canvas import CARD, GRID, LINE, MUTED, ORANGE, PAPER, BLUE, Canvas, diverging
+from holdfast.view.drawing.canvas import BLUE, CARD, GRID, LINE, MUTED, ORANGE, PAPER, Canvas, diverging
 from holdfast.view.drawing.glyphs import draw_agent, draw_object, draw_vibe
 from holdfast.view.selection import Episode, Selection
 
@@ -27,8 +27,20 @@ def draw_world(canvas: Canvas, shown: Selection, position: int, box: Box) -> Box
     return draw(canvas, shown, position, box)
 
 
+def aspect_of(shown: Selection) -> float:
+    """Return the width of the world divided by its height, the largest of all episodes."""
+    scene = shown.data["scene"]
+    if scene["kind"] == "frames":
+        return scene["width"] / scene["height"]
+    if scene["kind"] == "observation":
+        image = _as_image(shown.episodes[0].track["scene"]["values"][0, shown.agent])
+        return image.width / image.height if image else 1.3
+    parts = [visible_part(shown, episode) for episode in shown.episodes]
+    return max((right - left) / (bottom - top) for top, bottom, left, right in parts)
+
+
 def _fitted(box: Box, width: float, height: float) -> Box:
-    """Return the largest box with these proportions at the left of `box`, centred vertically."""
+    """Return the largest box with these proportions in the corner of `box`."""
     x, y, most_width, most_height = box
     scale = min(most_width / width, most_height / height)
     return x, y, width * scale, height * scale
