@@ -13,7 +13,12 @@ SIZE = 5  # of the grid
 
 
 def page_data(
-    lengths: tuple[int, ...] = (8, 8), agents: int = 1, kind: str = "grid", units: int = 40, cue_back: int = 4, **others: Any
+    lengths: tuple[int, ...] = (8, 8),
+    agents: int = 1,
+    kind: str = "grid",
+    units: int = 40,
+    cue_back: int = 4,
+    **others: Any,
 ) -> dict[str, Any]:
     """Return the data of one track. In each episode, the action at step `cue_back` + 1 is decided by the observation of step 1.
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from support.made_pages import page_data
 
 from holdfast.errors import SettingsError
 from holdfast.view.drawing import INFLUENCE, MEMORY, RIGHT, STRIPS_X, draw_step
@@ -10,6 +9,7 @@ from holdfast.view.drawing.canvas import ACCENT, BLUE, CARD, INK, Canvas, diverg
 from holdfast.view.drawing.strips import MOST_STEPS, axis_of, memory_shown
 from holdfast.view.drawing.world import objects_at, visible_part
 from holdfast.view.selection import Selection, check_step, select
+from support.made_pages import page_data
 
 
 def rgb(color: str) -> tuple[int, ...]:
@@ -226,9 +226,10 @@ def test_without_influence():
 
 def test_what_is_not_there():
     data = page_data(agents=2)
-    for wrong in ({"agent": 2}, {"episode": 2}):
-        with pytest.raises(SettingsError, match="2"):
-            select(data, **wrong)
+    with pytest.raises(SettingsError, match="--agent 2"):
+        select(data, agent=2)
+    with pytest.raises(SettingsError, match="--episode 2"):
+        select(data, episode=2)
     with pytest.raises(SettingsError, match="8 steps"):
         check_step(select(data), 8)
     assert check_step(select(data), 7) == 7

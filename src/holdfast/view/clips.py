@@ -41,7 +41,8 @@ Progress = Callable[[str], None]
 class Files:
     """The files to write, by option, and what they show.
 
-    agent, episode, step: counted from 0; by default two episodes, and the decisive step. fps: steps per second.
+    agent, episode, step: counted from 0; by default two episodes, and in a PNG the decisive step of the last one.
+    step: of `episode`, or of the first. fps: steps per second.
     """
 
     gif: Path | None = None
@@ -91,7 +92,7 @@ def write_files(data: dict[str, Any], files: Files, progress: Progress = lambda 
     notes = []
     if files.png is not None:
         whole = shown if files.step is None else select(data, files.agent, files.episode, whole=True)
-        position = shown.decisive[0] if files.step is None else check_step(whole, files.step)
+        position = shown.decisive[-1] if files.step is None else check_step(whole, files.step)
         _save("--png", files.png, _as_png(draw_step(whole, position, ZOOM)))
     if files.gif is None and files.mp4 is None:
         return notes

@@ -15,7 +15,7 @@ LEFT, RIGHT = 24.0, 776.0
 PANELS, PANEL_HEIGHT = 70.0, 156.0
 PAST_HEIGHT, ACTIONS_HEIGHT = 126.0, 112.0
 SPACING = 48.0  # at least, between panels with a wide action
-WORLD_WIDTHS, PAST_WIDTHS, ACTION_WIDTHS = (130.0, 300.0), (136.0, 170.0), (220.0, 300.0)  # smallest and largest
+WORLD_WIDTHS, PAST_WIDTHS, ACTION_WIDTHS = (130.0, 300.0), (126.0, 170.0), (220.0, 300.0)  # smallest and largest
 STRIPS_X = 118.0
 INFLUENCE: tuple[float, float] = (262, 44)  # y, height
 MEMORY: tuple[float, float] = (314, 102)
@@ -30,8 +30,6 @@ def draw_step(shown: Selection, position: int, zoom: int = 1) -> Image.Image:
     axis = axis_of(shown, position, STRIPS_X, RIGHT - STRIPS_X)
     telling = shown.telling(position)
     past = _draw_past(canvas, shown, position, past_panel)
-    if past and telling and position - telling[0] >= axis.first:
-        _connect(canvas, past, axis.middle(position - telling[0]), INFLUENCE[0] + INFLUENCE[1] * (1 - telling[1]))
     _caption(canvas, actions[0], "Action")
     draw_actions(canvas, shown, position, *actions)
     draw_figures(canvas, shown, position, actions[0], PANELS + 136, actions[2])
@@ -41,6 +39,8 @@ def draw_step(shown: Selection, position: int, zoom: int = 1) -> Image.Image:
     draw_influence(canvas, shown, position, axis, y, height)
     draw_memory(canvas, shown, position, axis, *MEMORY)
     draw_time(canvas, shown, position, axis, y, MEMORY[0], sum(MEMORY))
+    if past and telling and position - telling[0] >= axis.first:
+        _connect(canvas, past, axis.middle(position - telling[0]), INFLUENCE[0] + INFLUENCE[1] * (1 - telling[1]))
     return canvas.finished()
 
 
@@ -88,11 +88,14 @@ def _caption(canvas: Canvas, x: float, text: str, figure: str = "", right: float
 def _draw_world(canvas: Canvas, shown: Selection, position: int, panel: Box) -> None:
     x, y, width, height = draw_world(canvas, shown, position, panel)
     _caption(canvas, x, "Now", f"step {shown.at(position)[1]}", x + width)
-    below = y + height + 15
-    if all(shown.data["scene"].get("window", [0])):
+    below, carried = y + height + 15, inventory_at(shown, position)
+    wide = width >= 250
+    if all(shown.data["scene"].get("window", [0])) and (wide or not carried):
         canvas.text(x, below, "outlined: what the agent sees", 10, MUTED)
-    if carried := inventory_at(shown, position):
-        canvas.text(x + width, below + 13 * (width < 250), f"carries {carried}", 10, MUTED, "rs", width=150)
+    if carried and wide:
+        canvas.text(x + width, below, f"carries {carried}", 10, MUTED, "rs", width=width - 150)
+    elif carried:
+        canvas.text(x, below, f"carries {carried}", 10, MUTED, width=width)
 
 
 def _draw_past(canvas: Canvas, shown: Selection, position: int, panel: Box) -> Box | None:
@@ -108,8 +111,8 @@ def _draw_past(canvas: Canvas, shown: Selection, position: int, panel: Box) -> B
     back, amount = telling
     box = draw_world(canvas, shown, position - back, panel)
     canvas.box(box[0] - 1, box[1] - 1, box[2] + 2, box[3] + 2, None, ACCENT, line=2)
-    _caption(canvas, x, "What decided it", f"step {shown.at(position - back)[1]}", x + max(box[2], width))
-    ago = f"{back} step{'s' * (back > 1)} earlier"
+    _caption(canvas, x, "What decided it")
+    ago = f"step {shown.at(position - back)[1]}, {back} step{'s' * (back > 1)} earlier"
     canvas.text(x, box[1] + box[3] + 17, ago, 11, ACCENT, bold=True)
     canvas.text(x, box[1] + box[3] + 31, f"influence {amount:.2f}", 11, MUTED)
     return box

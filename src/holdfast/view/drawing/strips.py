@@ -73,7 +73,7 @@ def draw_memory(canvas: Canvas, shown: Selection, position: int, axis: Axis, y: 
     pictures = memory_shown(shown.data["memory"])
     if not pictures:
         canvas.box(axis.x, y, axis.width, height, CARD)
-        canvas.text(axis.x + axis.width / 2, y + height / 2, "This agent has no memory.", 12, MUTED, "mm")
+        canvas.text(axis.x + axis.width / 4, y + height / 2, "This agent has no memory.", 12, MUTED, "mm")
         return
     each = (height - GAP * (len(pictures) - 1)) / len(pictures)
     for place, number in enumerate(pictures):
