@@ -111,11 +111,19 @@ def test_objects_of_a_grid_move_and_disappear():
     assert [objects_at(episode, step)[1][3] for step in range(4)] == [0, 1, 2, 3]
 
 
-def test_of_a_large_grid_what_the_agent_comes_to_see_is_drawn():
+def test_of_a_large_grid_the_part_around_the_agent_is_drawn():
     data = page_data()
-    assert visible_part(select(data), select(data).episodes[0]) == (0, 5, 0, 5)
-    data["tracks"][0]["scene"].update(height=40, width=30)
-    assert visible_part(select(data), select(data).episodes[0]) == (0, 2, 0, 6)
+    scene = data["tracks"][0]["scene"]
+    shown = select(data)
+    episode = shown.episodes[0]
+    assert visible_part(shown, episode, 0) == (0, 5, 0, 5)
+    scene.update(height=40, width=30)  # the agent stays in row 0, and goes from column 0 to 4
+    assert {visible_part(shown, episode, step) for step in range(8)} == {(0, 3, 0, 7)}
+    scene.update(width=6)
+    assert visible_part(shown, episode, 0) == (0, 3, 0, 6)
+    for step, move in enumerate(scene["moves"][:8]):
+        move["objects"][0][2] = 5 * step
+    assert [visible_part(shown, episode, step)[:2] for step in (0, 2, 4, 7)] == [(0, 14), (3, 17), (13, 27), (26, 40)]
 
 
 def test_what_the_agent_does_not_see_is_pale():

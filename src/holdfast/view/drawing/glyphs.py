@@ -24,8 +24,8 @@ def draw_agent(canvas: Canvas, x: float, y: float, size: float, number: int, sel
     if selected:
         canvas.disc(cx, cy, size * 0.44, "#ffffff", INK, max(1, size * 0.045))
     canvas.disc(cx, cy, size * 0.34, AGENTS[number % len(AGENTS)])
-    if size >= 12:
-        canvas.text(cx, cy + size * 0.01, str(number), size * 0.4, "#ffffff", "mm", bold=True)
+    if size >= 10:
+        canvas.text(cx, cy + size * 0.01, str(number), size * 0.42, "#ffffff", "mm", bold=True)
 
 
 def draw_object(canvas: Canvas, x: float, y: float, size: float, kinds: list[str], kind: int) -> None:

@@ -14,10 +14,12 @@ from holdfast.view.drawing.glyphs import draw_agent, draw_object, draw_vibe
 from holdfast.view.selection import Episode, Selection
 
 Box = tuple[float, float, float, float]  # x, y, width, height
+Part = tuple[int, int, int, int]  # of a grid: first row, last row + 1, first column, last column + 1
 
 WALL, WALL_EDGE = "#7d8894", "#6b7682"
 WALLS = ("wall", "brick", "rock", "stone", "block", "obstacle")
-SMALL = 14  # tiles; larger grids are cut to what the agent comes to see in the episode
+SMALL = 14  # tiles; larger grids are drawn in part
+WIDE = 1.9  # width of that part, divided by its height, if the grid is wide enough
 MAX_BARS = 24
 
 
@@ -35,7 +37,7 @@ def aspect_of(shown: Selection) -> float:
     if scene["kind"] == "observation":
         image = _as_image(shown.episodes[0].track["scene"]["values"][0, shown.agent])
         return image.width / image.height if image else 1.3
-    parts = [visible_part(shown, episode) for episode in shown.episodes]
+    parts = [visible_part(shown, episode, 0) for episode in shown.episodes]
     return max((right - left) / (bottom - top) for top, bottom, left, right in parts)
 
 
@@ -71,32 +73,45 @@ def inventory_at(shown: Selection, position: int) -> str:
     return ", ".join(f"{names[int(key)]} {amount}" for key, amount in (carried[0] if carried else {}).items())
 
 
-def visible_part(shown: Selection, episode: Episode) -> tuple[int, int, int, int]:
-    """Return the rows and columns to draw: first and last + 1. The same for all steps of an episode."""
+def visible_part(shown: Selection, episode: Episode, step: int) -> Part:
+    """Return the rows and columns to draw, as many at all steps.
+
+    Of a large grid, that is all that the agent comes to see in the episode, or if this is still large, a part around it.
+    """
     scene = episode.track["scene"]
     height, width, window = scene["height"], scene["width"], shown.data["scene"]["window"]
-    if (height <= SMALL and width <= SMALL) or not all(window):
+    path = _path(episode, shown.agent)
+    if (height <= SMALL and width <= SMALL) or not all(window) or not path:
         return 0, height, 0, width
-    rows, columns, objects = [], [], {}
-    for move in scene["moves"][episode.start : episode.start + episode.length]:
-        objects.update({entry[0]: entry for entry in move["objects"] if entry[4] == shown.agent})
-        rows += [entry[2] for entry in objects.values()]
-        columns += [entry[3] for entry in objects.values()]
-    if not rows:
-        return 0, height, 0, width
-    up, left = window[0] // 2, window[1] // 2
-    return (
-        max(0, min(rows) - up),
-        min(height, max(rows) + up + 1),
-        max(0, min(columns) - left),
-        min(width, max(columns) + left + 1),
-    )
+    rows, columns = [row for row, _ in path], [column for _, column in path]
+    if max(rows) - min(rows) + window[0] > SMALL:
+        rows, columns = [rows[min(step, len(rows) - 1)]], [columns[min(step, len(rows) - 1)]]
+        tall = min(height, max(window[0], SMALL))
+    else:
+        tall = min(height, max(rows) - min(rows) + 2 * (window[0] // 2) + 1)
+    wide = min(width, max(round(tall * WIDE), max(columns) - min(columns) + 2 * (window[1] // 2) + 1))
+    top, left = _start(rows, tall, height), _start(columns, wide, width)
+    return top, top + tall, left, left + wide
+
+
+def _path(episode: Episode, agent: int) -> list[tuple[int, int]]:
+    """Return the row and column of an agent at each step of an episode, from the first one at which it is there."""
+    path: list[tuple[int, int]] = []
+    for move in episode.track["scene"]["moves"][episode.start : episode.start + episode.length]:
+        moved = [(entry[2], entry[3]) for entry in move["objects"] if entry[4] == agent]
+        path += moved or path[-1:]
+    return path
+
+
+def _start(places: list[int], length: int, size: int) -> int:
+    """Return where `length` of `size` rows start if these places are in the middle."""
+    return min(max((min(places) + max(places) + 1 - length) // 2, 0), size - length)
 
 
 def _draw_grid(canvas: Canvas, shown: Selection, position: int, box: Box) -> Box:
     episode, step = shown.at(position)
     scene, objects = shown.data["scene"], objects_at(episode, step)
-    top, bottom, left, right = visible_part(shown, episode)
+    part = top, bottom, left, right = visible_part(shown, episode, step)
     x, y, width, height = _fitted(box, right - left, bottom - top)
     size = width / (right - left)
     canvas.box(x, y, width, height, CARD)
@@ -121,13 +136,13 @@ def _draw_grid(canvas: Canvas, shown: Selection, position: int, box: Box) -> Box
         if vibe:
             draw_vibe(canvas, tile_x, tile_y, size, scene["vibes"][vibe], agent >= 0)
     if here and all(scene["window"]):
-        seen = _window(here, scene["window"], (top, bottom, left, right))
+        seen = _window(here, scene["window"], part)
         _dim_around(canvas, (x, y, width, height), size, seen)
     canvas.box(x, y, width, height, None, LINE)
     return x, y, width, height
 
 
-def _window(here: tuple[int, int], window: list[int], part: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
+def _window(here: tuple[int, int], window: list[int], part: Part) -> Part:
     """Return the rows and columns that the agent sees, counted from the corner of the drawn part."""
     row, column = here
     top, bottom, left, right = part
@@ -140,7 +155,7 @@ def _window(here: tuple[int, int], window: list[int], part: tuple[int, int, int,
     )
 
 
-def _dim_around(canvas: Canvas, box: Box, size: float, seen: tuple[int, int, int, int]) -> None:
+def _dim_around(canvas: Canvas, box: Box, size: float, seen: Part) -> None:
     x, y, width, height = box
     top, bottom, left, right = (edge * size for edge in seen)
     for veil in (
