@@ -1,0 +1,143 @@
+"""Which steps of a recording pictures and clips show, and which of them are decisive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from holdfast.errors import SettingsError
+
+NOTICEABLE = 0.05  # smallest influence that is pointed out
+LONG = 150  # steps of an episode that is shown alone
+
+
+@dataclass(frozen=True)
+class Episode:
+    """An episode of a page's data. number: counted from 0 over all tracks, track by track."""
+
+    number: int
+    track: dict[str, Any]
+    start: int
+    length: int
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Episodes of one agent, one after the other. A position counts the steps of all of them."""
+
+    data: dict[str, Any]
+    episodes: list[Episode]
+    agent: int
+
+    @cached_property
+    def steps(self) -> int:
+        return sum(episode.length for episode in self.episodes)
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """Return the position at which each episode starts."""
+        return np.cumsum([0, *(episode.length for episode in self.episodes)])[:-1].tolist()
+
+    def at(self, position: int) -> tuple[Episode, int]:
+        """Return the episode at a position, and the step in it."""
+        which = int(np.searchsorted(self.starts, position, side="right")) - 1
+        return self.episodes[which], position - self.starts[which]
+
+    def of_step(self, key: str, position: int) -> np.ndarray:
+        """Return an entry of a track, such as "value", at a position."""
+        episode, step = self.at(position)
+        return episode.track[key][episode.start + step, self.agent]
+
+    def influence(self, position: int) -> np.ndarray:
+        """Return how much each observation moved the action: [steps up to here], first the present one, then back in time."""
+        episode, step = self.at(position)
+        if episode.track["influence"] is None:
+            return np.zeros(1)
+        return self.of_step("influence", position)[: step + 1] / 255
+
+    def telling(self, position: int) -> tuple[int, float] | None:
+        """Return how many steps ago the past observation was that moved the action most, and its influence."""
+        past = self.influence(position)[1:]
+        if not past.size or past.max() < NOTICEABLE:
+            return None
+        return int(past.argmax()) + 1, float(past.max())
+
+    @cached_property
+    def decisive(self) -> list[int]:
+        """Return one position per episode: where a past observation moved the action most."""
+        return [
+            start + decisive_step(episode, self.agent)
+            for start, episode in zip(self.starts, self.episodes, strict=True)
+        ]
+
+
+def decisive_step(episode: Episode, agent: int) -> int:
+    """Return the step of an episode at which a past observation moved the action most."""
+    if episode.track["influence"] is None or episode.track["influence"].shape[-1] < 2:
+        return 0
+    rows = slice(episode.start, episode.start + episode.length)
+    played = episode.track["valid"][rows, agent] > 0
+    return int((episode.track["influence"][rows, agent, 1:].max(-1) * played).argmax())
+
+
+def select(data: dict[str, Any], agent: int = 0, episode: int | None = None, whole: bool = False) -> Selection:
+    """Return what to show of a page's data: one episode, or the first and one in which the agent decides otherwise.
+
+    whole: also show the end of episodes in which the agent does nothing anymore.
+    """
+    check_agent(agent, data["tracks"][0]["agents"])
+    found = _episodes(data)
+    if episode is not None:
+        if episode >= len(found):
+            recorded = f"{len(found)} episode{'s' * (len(found) > 1)}"
+            raise SettingsError(f"--episode {episode}: {recorded} recorded, counted from 0. Raise --episodes.")
+        return Selection(data, [found[episode] if whole else _until_idle(data, found[episode], agent)], agent)
+    first = found[0]
+    short = [other for other in found[1:] if max(first.length, other.length) <= LONG]
+    differs = [other for other in short if _decision(other, agent) != _decision(first, agent)]
+    chosen = [first, *(differs or short)[:1]]
+    return Selection(data, chosen if whole else [_until_idle(data, each, agent) for each in chosen], agent)
+
+
+def check_agent(agent: int, agents: int) -> None:
+    """Raise SettingsError unless the world has this agent."""
+    if agent >= agents:
+        raise SettingsError(f"--agent {agent}: the world has {agents} agent{'s' * (agents > 1)}, counted from 0.")
+
+
+def check_step(selection: Selection, step: int) -> int:
+    """Return the position of this step of the first episode."""
+    if step >= (length := selection.episodes[0].length):
+        raise SettingsError(
+            f"--step {step}: episode {selection.episodes[0].number} has {length} steps, counted from 0. "
+            "--episode N names another one."
+        )
+    return step
+
+
+def _episodes(data: dict[str, Any]) -> list[Episode]:
+    found = []
+    for track in data["tracks"]:
+        for episode in track["episodes"]:
+            found.append(Episode(len(found), track, episode["start"], episode["length"]))
+    return found
+
+
+def _until_idle(data: dict[str, Any], episode: Episode, agent: int) -> Episode:
+    """Return the episode without the steps at its end in which the agent of a grid neither moves nor earns anything."""
+    if data["scene"]["kind"] != "grid":
+        return episode
+    rows = slice(episode.start, episode.start + episode.length)
+    moves = episode.track["scene"]["moves"][rows]
+    changes = [any(entry[4] == agent for entry in move["objects"]) for move in moves]
+    rewarded = (episode.track["reward"][rows, agent] != 0).tolist()
+    busy = [step for step in range(episode.length) if changes[step] or rewarded[step]]
+    last = max([*busy, decisive_step(episode, agent)])
+    return replace(episode, length=min(episode.length, last + 2))
+
+
+def _decision(episode: Episode, agent: int) -> list[int]:
+    return episode.track["chosen"][episode.start + decisive_step(episode, agent), agent].tolist()
