@@ -18,7 +18,7 @@ LAYERS = [
     {"rollout", "checkpoint", "audit"},
     {"deploy"},
     {"trainer", "evaluate", "export"},
-    {"python_api", "sweeps"},
+    {"python_api", "sweeps", "view"},
     {"cli", "pytest_plugin"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
