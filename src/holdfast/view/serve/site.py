@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -67,6 +69,9 @@ class Site:
         self._files["/look.css"] = LOOK
         plotly = distribution("plotly")
         self._files["/plotly.js"] = Path(str(plotly.locate_file("plotly/package_data/plotly.min.js")))
+        self._with_plotly = OURS.replace(
+            "style-src", f"style-src {style_hashes(self._files['/plotly.js'].read_bytes())}"
+        )
         self._loaded: dict[str, Answer] = {}
         self._data: dict[str, Callable[[Query, str], Answer]] = {
             "/data/runs": self._list,
@@ -97,7 +102,8 @@ class Site:
         if path not in self._loaded:
             file = self._files[path]
             data = file.read_bytes()
-            self._loaded[path] = Answer(200, data, KINDS[file.suffix], _etag(data))
+            policy = self._with_plotly if path == "/" else OURS
+            self._loaded[path] = Answer(200, data, KINDS[file.suffix], _etag(data), policy)
         return self._loaded[path]
 
     def _list(self, query: Query, known: str) -> Answer:
@@ -162,6 +168,13 @@ class Site:
         run = self._asked_run(query)
         data = None if run is None else self._pages.read(_page_key(run, query.get("checkpoint", ())))
         return NOT_FOUND if data is None else Answer(200, data, HTML, policy=OF_A_RUN)
+
+
+def style_hashes(script: bytes) -> str:
+    """Return what the policy needs to allow the styles that a script inserts: plotly has one, of its maps."""
+    styles = (re.sub(rb"\\(.)", rb"\1", text) for text in re.findall(rb"\.textContent='((?:[^'\\]|\\.)*)'", script))
+    hashes = (base64.b64encode(hashlib.sha256(style).digest()).decode() for style in styles)
+    return " ".join(f"'sha256-{found}'" for found in hashes)
 
 
 def _page_key(run: WatchedRun, checkpoint: Sequence[str] = ()) -> tuple[str, ...]:

@@ -3,7 +3,7 @@ import { get, Unreachable } from "./data.js";
 import { byId, make, setText } from "./dom.js";
 import * as panels from "./panels.js";
 import * as settings from "./settings.js";
-import { change, freeColor, load, onChange, select, state } from "./state.js";
+import { change, freeColor, load, MAX_SELECTED, onChange, save, select, state } from "./state.js";
 import * as table from "./table.js";
 
 const PERIOD_MS = 2000;
@@ -12,6 +12,7 @@ let listed = null;
 let timer = 0;
 let round = 0;
 let curves = new Map(); // by run
+const kept = new Map(); // by run, the newest answer: {asked, value}
 
 async function poll() {
   clearTimeout(timer);
@@ -40,8 +41,9 @@ function connection(problem) {
 
 function selectFirst() {
   if (state.chosen) return;
-  const newest = [...listed.runs].sort((a, b) => b.began - a.began);
-  const first = [...newest.filter((run) => run.state === "running"), ...newest.filter((run) => run.state !== "running" && run.steps)];
+  const newest = [...listed.runs].sort((a, b) => (b.state === "running") - (a.state === "running") || b.began - a.began);
+  const world = (newest.find((run) => run.steps) ?? newest[0])?.world; // returns of other worlds are not comparable
+  const first = newest.filter((run) => run.world === world && (run.steps || run.state === "running"));
   for (const run of first) if (state.runs.size < AT_FIRST && !state.runs.has(run.key)) state.runs.set(run.key, freeColor());
 }
 
@@ -72,7 +74,7 @@ async function show() {
 async function showCurves(runs, mine) {
   const words = [["x", state.x], ...state.metrics.map((metric) => ["metric", metric])];
   const found = await Promise.all(
-    runs.map((run) => get("/data/curves", [["run", run.key], ...words, ["stamp", run.stamp]]).catch((error) => ({ error }))),
+    runs.map((run) => curvesOf(run, [["run", run.key], ...words]).catch((error) => ({ error }))),
   );
   if (mine !== round) return; // another choice was made meanwhile
   curves = new Map();
@@ -82,9 +84,16 @@ async function showCurves(runs, mine) {
     const problem = found[i].error?.message ?? found[i].value.problem;
     if (problem) problems.push(`${run.name}: ${problem}`);
   });
+  if (state.runs.size === MAX_SELECTED) problems.push(`At most ${MAX_SELECTED} runs are compared at once.`);
   setText(byId("curve-notes"), runs.length ? problems.join(" · ") : "Select runs in the list to see their curves.");
   controls();
   panels.show(runs, curves, listed.healthy_parity);
+}
+
+async function curvesOf(run, words) {
+  const asked = JSON.stringify([run.stamp, words]);
+  if (kept.get(run.key)?.asked !== asked) kept.set(run.key, { asked, value: (await get("/data/curves", words)).value });
+  return kept.get(run.key);
 }
 
 async function showSettings(runs, mine) {
@@ -119,7 +128,10 @@ function start() {
   onChange(show);
   for (const input of document.querySelectorAll("input[name=x]")) input.addEventListener("change", () => change(() => ((state.x = input.value), panels.unzoom())));
   byId("smooth").addEventListener("input", (event) => {
-    change(() => (state.smooth = Number(event.target.value)));
+    state.smooth = Number(event.target.value);
+    save();
+    setText(byId("smooth-value"), state.smooth.toFixed(2));
+    panels.redraw();
   });
   byId("add").addEventListener("change", (event) => {
     const metric = event.target.value;

@@ -19,8 +19,9 @@ export function setText(element, text) {
 
 export function number(value) {
   if (value === null || value === undefined) return "–";
+  if (value < 0) return `−${number(-value)}`;
   if (value === 0) return "0";
-  const size = Math.abs(value);
+  const size = value;
   if (size < 1e-3 || size >= 1e7) return value.toExponential(1).replace("e+", "e");
   if (size >= 1000) return Math.round(value).toLocaleString("en-US");
   return String(Number(value.toPrecision(4)));

@@ -90,7 +90,7 @@ function draw(metric) {
     const slot = state.runs.get(run.key);
     const line = { color: color(`--c${slot % 8}`), dash: DASHES[Math.floor(slot / 8) % DASHES.length] };
     const common = { type: "scatter", mode: raw.x.length === 1 ? "markers" : "lines", hoverinfo: "skip", name: plain(run.name) };
-    if (state.smooth > 0) traces.push({ ...common, x: raw.x, y: positive(raw.y), opacity: 0.22, line: { ...line, width: 1, dash: "solid" } });
+    if (state.smooth > 0) traces.push({ ...common, x: raw.x, y: positive(raw.y), opacity: 0.3, line: { ...line, width: 1, dash: "solid" } });
     traces.push({ ...common, x: smooth.x, y: positive(smooth.y), marker: { color: line.color }, line: { ...line, width: state.smooth > 0 ? 2 : 1.4 } });
   }
   const usual = log ? null : usualRange(panel.lines.map((line) => line.raw));
@@ -106,9 +106,10 @@ function layout(metric, log, usual, color) {
   const axis = { gridcolor: color("--grid"), linecolor: color("--line"), zeroline: false, automargin: false, ticks: "", nticks: 6, fixedrange: touch.matches };
   const parity = metric === "parity_max_abs_logratio";
   const limit = { type: "line", xref: "paper", x0: 0, x1: 1, y0: shown.healthy, y1: shown.healthy, line: { color: color("--alarm"), width: 1, dash: "dot" } };
+  const label = { xref: "paper", x: 1, xanchor: "right", y: log ? Math.log10(shown.healthy) : shown.healthy, yanchor: "top", text: "healthy below", showarrow: false, font: { size: 11, color: color("--alarm") } };
   return {
     uirevision: `${state.x} ${log}`,
-    margin: { l: 54, r: 10, t: 6, b: 38 },
+    margin: { l: 54, r: 16, t: 6, b: 38 },
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: "system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif", size: 12, color: color("--muted") },
@@ -130,6 +131,7 @@ function layout(metric, log, usual, color) {
       ...(usual ? { range: usual, autorange: false } : { autorange: true }),
     },
     shapes: parity ? [limit] : [],
+    annotations: parity ? [label] : [],
   };
 }
 

@@ -42,7 +42,7 @@ export function freeColor() {
   return color;
 }
 
-function save() {
+export function save() {
   const words = new URLSearchParams();
   if (state.chosen) words.set("runs", [...state.runs].map(([key, color]) => `${key}.${color}`).join("-"));
   if (state.metrics.join("\n") !== DEFAULT_METRICS.join("\n")) {

@@ -17,8 +17,9 @@ const COLUMNS = [
   ["steps", "Steps", (run) => run.steps],
   ["return", "Return", (run) => run.return],
   ["best", "Best", (run) => run.best],
-  ["audit", "Audit", (run) => (run.parity > 1e-5 ? "!" : run.audit)],
-  ["began", "Begun", (run) => run.began],
+  ["parity", "Parity", (run) => run.parity],
+  ["audit", "Audit", (run) => run.audit],
+  ["began", "Started", (run) => run.began],
 ];
 const rows = new Map();
 
@@ -40,14 +41,14 @@ const shownKeys = () => [...byId("list").querySelectorAll("tbody tr")].map((row)
 
 function sortBy(id) {
   const down = `-${id}`;
-  const numeric = ["steps", "return", "best", "began"].includes(id);
+  const numeric = ["steps", "return", "best", "parity", "began"].includes(id);
   const next = state.sort === id ? down : state.sort === down ? id : numeric ? down : id;
   change(() => (state.sort = next));
 }
 
 export function sorted(runs) {
   const down = state.sort.startsWith("-");
-  const [, , value] = COLUMNS.find(([id]) => id === state.sort.replace("-", "")) ?? COLUMNS[8];
+  const [, , value] = COLUMNS.find(([id]) => id === state.sort.replace("-", "")) ?? COLUMNS.at(-1);
   const missing = (v) => v === null || v === undefined;
   return [...runs].sort((a, b) => {
     const [one, two] = [value(a), value(b)];
@@ -90,12 +91,10 @@ function makeRow(run) {
   const [label, bar, pace] = [make("span", { class: "state" }), make("span", { class: "bar-fill" }), make("span", { class: "pace muted" })];
   const progress = make("span", { class: "progress" }, bar);
   cells.state.append(label, progress, pace);
-  const [verdict, parity] = [make("span", { class: "verdict" }), make("span", { class: "parity" })];
-  cells.audit.append(verdict, " ", parity);
   const watch = make("a", { class: "button", target: "_blank", rel: "noopener", href: `/watch?run=${run.key}` }, "Watch");
   const row = make("tr", { "data-key": run.key }, make("td", { class: "pick" }, box), ...Object.values(cells), make("td", { class: "go" }, watch));
   name.addEventListener("click", () => box.click());
-  return { row, box, cells, name, error, label, bar, progress, pace, verdict, parity, watch };
+  return { row, box, cells, name, error, label, bar, progress, pace, watch };
 }
 
 function fill(parts, run, healthy) {
@@ -106,6 +105,7 @@ function fill(parts, run, healthy) {
   setText(parts.name, run.name);
   setText(parts.error, [run.error, run.problem].filter(Boolean).join(" "));
   setText(parts.cells.world, run.world);
+  parts.cells.world.title = run.world;
   setText(parts.cells.agent, run.core ? `${run.agent} · ${run.core}` : run.agent);
   setText(parts.label, run.state);
   parts.label.className = `state ${run.state}`;
@@ -120,19 +120,18 @@ function fill(parts, run, healthy) {
   setText(parts.cells.steps, whole(run.steps));
   setText(parts.cells.return, number(run.return));
   setText(parts.cells.best, number(run.best));
-  setText(parts.cells.began, begun(run.began));
+  setText(parts.cells.began, timeOf(run.began));
   const [text, kind, meaning] = AUDITS[run.audit] ?? AUDITS.off;
-  setText(parts.verdict, text);
-  parts.verdict.className = `verdict ${kind}`;
-  parts.verdict.title = meaning;
-  setText(parts.parity, run.parity === null ? "" : `parity ${number(run.parity)}`);
-  const bad = run.parity > healthy;
-  parts.parity.className = `parity ${bad ? "alarm" : "muted"}`;
-  parts.parity.title = `Largest |log-ratio| between acting and learning of all updates. Healthy: below ${healthy}.`;
+  setText(parts.cells.audit, text);
+  parts.cells.audit.className = kind;
+  parts.cells.audit.title = meaning;
+  setText(parts.cells.parity, number(run.parity));
+  parts.cells.parity.className = run.parity > healthy ? "alarm" : "";
+  parts.cells.parity.title = `Largest |log-ratio| between acting and learning of all updates. Healthy: below ${healthy}.`;
   parts.watch.hidden = !run.checkpoint;
 }
 
-function begun(seconds) {
+function timeOf(seconds) {
   const date = new Date(1000 * seconds);
   const today = new Date().toDateString() === date.toDateString();
   const time = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
