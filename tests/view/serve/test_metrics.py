@@ -99,7 +99,7 @@ def test_a_file_that_a_resumed_run_has_cut_is_read_again(run, how):
         ("[" * 5000 + "\n", "line 4 is damaged"),
         ('{"agent_steps": 5}\n', "agent_steps does not rise"),
         ('{"update": 5}\n', "agent_steps does not rise"),
-        ("x" * (MAX_LINE + 2), "a line has more than"),
+        ("x" * 3 * MAX_LINE, "a line has more than"),
     ],
 )
 def test_damage_is_named_and_the_lines_before_it_are_kept(run, text, part):
@@ -123,7 +123,9 @@ def test_a_link_as_metrics_is_not_followed(run, tmp_path):
 def test_numbers_in_memory_are_limited(tmp_path, monkeypatch):
     monkeypatch.setattr(metrics, "MAX_CELLS", 60)
     monkeypatch.setattr(metrics, "MAX_NAMES", 12)
-    run = make_run(tmp_path, "demo", rows=[row(i, **{f"m{k}": 1 for k in range(100)}, **{"n" * 500: 1}) for i in range(1, 9)])
+    run = make_run(
+        tmp_path, "demo", rows=[row(i, **{f"m{k}": 1 for k in range(100)}, **{"n" * 500: 1}) for i in range(1, 9)]
+    )
     columns = Columns(run)
     columns.refresh()
     assert len(columns.names) == 12

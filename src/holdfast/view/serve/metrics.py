@@ -133,6 +133,8 @@ class Columns:
         try:
             with Folder.open(self._path, self._inside) as folder:
                 if not folder.has(METRICS):
+                    self._forget()
+                    self._stamp, self._tail, self.version = (), Tail(), self.version + bool(self._stamp)
                     return
                 with folder.open_file(METRICS) as file:
                     found = os.fstat(file.fileno())
