@@ -44,6 +44,7 @@ class WatchedRun:
     searched: bool = True  # whether all of the metrics have been searched for extremes
     _config: tuple[int, ...] = ()
     _metrics: tuple[int, ...] = ()
+    _damage: str = ""  # of the metrics
     _last: dict[str, Any] = field(default_factory=dict)
     _extremes: Extremes = field(default_factory=Extremes)
 
@@ -84,7 +85,7 @@ class WatchedRun:
             "core": printable(self.settings.get("policy.core", ""), 40),
             "state": state,
             "error": printable(error, 1000),
-            "problem": printable(problem, 300),
+            "problem": printable(problem or self._damage, 300),
             "total": whole(total),
             "steps": whole(self._last.get("agent_steps")),
             "sps": number(self._last.get("sps")),
@@ -100,15 +101,19 @@ class WatchedRun:
 
     def _read_metrics(self, folder: Folder, allowance: int) -> int:
         if not folder.has(METRICS):
-            self._metrics, self._last, self._extremes, self.searched = (), {}, Extremes(), True
+            self._metrics, self._last, self._extremes, self._damage = (), {}, Extremes(), ""
+            self.searched = True
             return 0
         now = _stamp(folder, METRICS)
         if now == self._metrics and self.searched:
             return 0
         if now != self._metrics:
             self._metrics = now
-            self._last, self.searched = {}, False
-            self._last = last_metrics(folder)
+            self._last, self._damage, self.searched = {}, "", False
+            try:
+                self._last = last_metrics(folder)
+            except HoldfastError as error:
+                self._damage = one_line(error)
         if allowance <= 0:
             return 0
         with folder.open_file(METRICS) as file:
