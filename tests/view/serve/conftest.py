@@ -16,7 +16,6 @@ from holdfast.view.serve import RunServer
 from holdfast.view.serve.pages import view_command
 
 REQUIRED = os.environ.get("HOLDFAST_REQUIRE_BROWSER") == "1"
-WAIT_MS = 60_000.0
 Serve = Callable[..., RunServer]
 
 
@@ -58,48 +57,11 @@ def browser() -> Iterator[Any]:
         started.close()
 
 
-class Tab:
-    """A tab that shows a server's site, and what went wrong in it."""
-
-    def __init__(self, browser: Any, url: str, **options: Any):
-        self.context = browser.new_context(viewport={"width": 1280, "height": 900}, **options)
-        self.context.set_default_timeout(WAIT_MS)
-        self.page, self.url = self.context.new_page(), url
-        self.problems: list[str] = []
-        self.addresses: list[str] = []
-        self.page.on("console", lambda message: self._note(message.type, message.text))
-        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
-        self.page.on("dialog", lambda dialog: (self.problems.append(dialog.message), dialog.dismiss()))
-        self.context.on("request", lambda request: self.addresses.append(request.url))
-
-    def _note(self, kind: str, text: str) -> None:
-        if kind in ("error", "warning"):
-            self.problems.append(text)
-
-    def open(self, words: str = "") -> Any:
-        self.page.goto(f"{self.url}{words}")
-        self.page.wait_for_function("document.querySelector('#folder').textContent !== ''")
-        return self.page
-
-    def wait(self, script: str) -> None:
-        self.page.wait_for_function(script)
-
-    def wait_for_lines(self, metric: str, count: int) -> None:
-        """Wait until the panel of a metric has drawn so many curves."""
-        self.wait(f"document.querySelectorAll('[data-metric=\"{metric}\"] .scatterlayer .trace').length === {count}")
-
-    def names(self) -> list[str]:
-        return self.page.locator("#list tbody .name").all_text_contents()
-
-    def check(self) -> None:
-        assert self.problems == []
-        others = [address for address in self.addresses if not address.startswith(self.url)]
-        assert others == [], "the page asks nobody but its server"
-
-
 @pytest.fixture
-def tab(browser: Any, serve: Serve) -> Iterator[Callable[..., Tab]]:
+def tab(browser: Any, serve: Serve) -> Iterator[Callable[..., Any]]:
     """A function that opens the site of a runs folder in a new tab. At the end, nothing may have gone wrong in it."""
+    from support.tabs import Tab  # needs playwright
+
     tabs = []
 
     def make(runs: Path, words: str = "", server: RunServer | None = None, **options: Any) -> Tab:

@@ -141,6 +141,7 @@ def test_links_out_of_the_folder_are_named_not_followed(tab, tmp_path):
     assert "TOP-SECRET" not in tab.page.content()
 
 
+@pytest.mark.slow
 def test_50_runs_with_10000_lines_each(tab, tmp_path):
     first = make_run(tmp_path, "run-00", updates=10_000)
     for i in range(1, 50):

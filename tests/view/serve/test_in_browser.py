@@ -103,7 +103,7 @@ def test_settings_that_differ(tab, runs):
     tab.wait("document.querySelectorAll('#differing tbody tr').length === 2")
     table = [row_.locator("th, td").all_text_contents() for row_ in tab.page.locator("#differing tr").all()]
     assert table == [["Setting", "slow", "fast"], ["policy.core", "own", "gru"], ["trainer.lr", "0.001", "0.004"]]
-    own = tab.page.locator("#own details", has_text="fast")
+    own = tab.page.locator("#own details").nth(1)
     assert not own.locator("dl").is_visible()
     own.locator("summary").click()
     assert "trainer.total_timesteps" in own.inner_text()
@@ -138,6 +138,7 @@ def test_metrics_are_added_and_removed_and_survive_a_reload(tab, runs):
 def test_a_log_axis(tab, tmp_path):
     make_run(tmp_path, "demo", rows=[row(i, memory_norm=10.0 ** (i % 5), grad_norm=-1.0) for i in range(1, 20)])
     tab = tab(tmp_path)
+    tab.wait_for_lines("grad_norm", 2)
     kind = "document.querySelector('[data-metric={}] .plot')._fullLayout.yaxis.type"
     assert tab.page.evaluate(kind.format("parity_max_abs_logratio")) == "log"
     for metric in ("memory_norm", "grad_norm"):

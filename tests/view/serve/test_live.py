@@ -11,6 +11,7 @@ from holdfast.config import load_settings
 from holdfast.runs import RunFolder
 from support.runs import SMALL_NET
 from support.shown_runs import append, lines, make_run, row
+from support.tabs import Tab
 
 LAST = "document.querySelector('[data-metric=episode_return] .plot').data.at(-1).y.length"
 
@@ -75,8 +76,6 @@ def test_an_idle_site_sends_nothing_twice(tab, tmp_path):
 
 
 def test_a_server_that_ends_is_noticed(browser, serve, tmp_path):
-    from view.serve.conftest import Tab
-
     make_run(tmp_path, "demo")
     server = serve(tmp_path)
     tab = Tab(browser, server.url)

@@ -3,6 +3,7 @@
 import pytest
 
 from support.shown_runs import make_run
+from support.tabs import until
 
 PAGE = """<!doctype html><title>page</title><style>p { color: red }</style><p id=out>-</p><script>
 fetch('/data/runs').then(() => 'read', () => 'refused').then(async (text) => {
@@ -43,15 +44,14 @@ def watch(tab):
 
 def test_the_page_of_a_run_opens_in_its_own_tab_and_is_isolated(tab, runs, program, tmp_path):
     go = str(tmp_path / "go")
-    program(
-        f"print('episode 1 <b>of</b> 20', flush=True)\nwhile not os.path.exists({go!r}): time.sleep(0.02)\nopen(file, 'w').write({PAGE!r})"
-    )
+    wait = f"print('episode 1 <b>of</b> 20', flush=True)\nwhile not os.path.exists({go!r}): time.sleep(0.02)"
+    program(f"{wait}\nopen(file, 'w').write({PAGE!r})")
     tab = tab(runs)
     page = watch(tab)
-    page.wait_for_function("document.querySelector('#text').textContent.includes('<b>of</b>')")
+    until(page, "document.querySelector('#text').textContent.includes('<b>of</b>')")
     assert "00000020" in page.inner_text("#what")
     (tmp_path / "go").touch()
-    page.wait_for_function("document.querySelector('#out')?.textContent.includes(' ')")
+    until(page, "document.querySelector('#out')?.textContent.includes(' ')")
     assert page.inner_text("#out") == "refused refused refused null"
     assert page.evaluate("getComputedStyle(document.querySelector('#out')).color") == "rgb(255, 0, 0)"
     assert tab.page.locator("#list").is_visible()

@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -44,6 +44,7 @@ class RunServer(ThreadingHTTPServer):
 
     def __init__(self, runs_dir: Path, port: int = 0, page_command: Command = view_command):
         self._pages = Pages(page_command)
+        self._connections: set[socket.socket] = set()
         self.site = Site(runs_dir, self._pages)
         try:
             super().__init__((ADDRESS, port), _Handler)
@@ -62,8 +63,21 @@ class RunServer(ThreadingHTTPServer):
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = ADDRESS, self.server_address[1]
 
+    def get_request(self) -> tuple[socket.socket, Any]:
+        connection, address = super().get_request()
+        self._connections.add(connection)
+        return connection, address
+
+    def shutdown_request(self, request: Any) -> None:
+        self._connections.discard(request)
+        super().shutdown_request(request)
+
     def server_close(self) -> None:
+        """Stop, also on connections that a browser keeps open."""
         super().server_close()
+        for connection in list(self._connections):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
         self._pages.close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:

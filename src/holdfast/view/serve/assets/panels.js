@@ -4,16 +4,17 @@ import { byId, make, number, setText, whole } from "./dom.js";
 import { change, state } from "./state.js";
 import { swatch } from "./settings.js";
 
-const TITLES = {
-  episode_return: "Return",
-  parity_max_abs_logratio: "Replay parity, largest |log-ratio|",
-  grad_norm: "Gradient norm",
-  grad_norm_encoder: "Gradient norm, encoder",
-  grad_norm_recurrence: "Gradient norm, recurrence",
-  grad_norm_heads: "Gradient norm, heads",
-  memory_norm: "Memory norm",
-  explained_variance: "Explained variance",
-};
+const TITLES = new Map([
+  ["episode_return", "Return"],
+  ["parity_max_abs_logratio", "Replay parity, largest |log-ratio|"],
+  ["grad_norm", "Gradient norm"],
+  ["grad_norm_encoder", "Gradient norm, encoder"],
+  ["grad_norm_recurrence", "Gradient norm, recurrence"],
+  ["grad_norm_heads", "Gradient norm, heads"],
+  ["memory_norm", "Memory norm"],
+  ["explained_variance", "Explained variance"],
+]);
+export const titleOf = (metric) => TITLES.get(metric) ?? metric;
 const DASHES = ["solid", "dash", "dot"];
 const CONFIG = { displayModeBar: false, responsive: true, showTips: false, scrollZoom: false };
 const touch = matchMedia("(pointer: coarse)");
@@ -54,7 +55,7 @@ function makePanel(metric) {
   const log = make("button", { class: "toggle", title: "Logarithmic axis", onclick: () => change(() => (state.log.has(metric) ? state.log.delete(metric) : state.log.add(metric))) }, "log");
   const close = make("button", { class: "close", title: "Remove this panel", "aria-label": "Remove this panel" }, "×");
   close.addEventListener("click", () => change(() => (state.metrics = state.metrics.filter((name) => name !== metric))));
-  const title = make("h3", { title: metric }, TITLES[metric] ?? metric);
+  const title = make("h3", { title: metric }, titleOf(metric));
   const plot = make("div", { class: "plot" });
   const [line, readout, note] = [make("div", { class: "cursor", hidden: true }), make("div", { class: "readout", hidden: true }), make("p", { class: "note muted" })];
   const area = make("div", { class: "area" }, plot, line, readout);
@@ -71,7 +72,8 @@ const plain = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replac
 export function linesOf(metric) {
   const found = [];
   for (const run of shown.runs) {
-    const points = shown.curves.get(run.key)?.curves[metric];
+    const curves = shown.curves.get(run.key)?.curves ?? {};
+    const points = Object.hasOwn(curves, metric) && curves[metric]; // a metric may be called constructor
     if (points) found.push({ run, raw: points, smooth: state.smooth > 0 ? smoothed(points, state.smooth) : points });
   }
   return found;
@@ -99,7 +101,7 @@ function draw(metric) {
   setText(panel.note, noteOf(panel.lines, log, usual));
   panel.note.hidden = !panel.note.textContent;
   panel.plot.setAttribute("role", "img");
-  panel.plot.setAttribute("aria-label", `${TITLES[metric] ?? metric} of ${panel.lines.length} runs`);
+  panel.plot.setAttribute("aria-label", `${titleOf(metric)} of ${panel.lines.length} runs`);
 }
 
 function layout(metric, log, usual, color) {
@@ -194,5 +196,3 @@ function mark(panel, place, full) {
 function hideCursors() {
   for (const panel of panels.values()) panel.line.hidden = panel.readout.hidden = true;
 }
-
-export const titleOf = (metric) => TITLES[metric] ?? metric;
