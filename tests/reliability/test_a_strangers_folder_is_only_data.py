@@ -249,6 +249,8 @@ ALLOWED = {
         "export/mettagrid.py",
         "write_text",
     ): "the folder that the user named with --mettagrid, and a staging folder beside it",
+    ("view/serve/site.py", "read_bytes"): "the site's own files, and plotly's script, of the installed packages",
+    ("view/serve/site.py", "iterdir"): "the site's own files",
     ("sweeps/store.py", "glob"): "the names of the sweeps in the user's runs folder, for a message",
     ("sweeps/store.py", "rmdir"): "the folder of a sweep that could not begin, if it is empty",
     ("sweeps/check.py", "open"): "pipes",

@@ -18,7 +18,7 @@ NAMES = [
     "ünï-코드-🙂",
     "\u202egnp.evil",
     "new\nline",
-    "..leading",
+    "dots..",
     "__proto__",
     "constructor",
 ]
@@ -70,7 +70,7 @@ def test_markup_is_text_everywhere(tab, hostile):
     assert len(names) == len(NAMES) + 1
     assert {NAMES[0], NAMES[2], NAMES[4], "__proto__", "ünï-코드-🙂"} <= set(names)
     assert not any("\u202e" in name or "\n" in name for name in names), "what cannot be seen is escaped"
-    assert page.locator("#list [data-column=world]").first.inner_text() == SCRIPT
+    assert page.locator("#list td[data-column=world]").last.inner_text() == SCRIPT
     assert page.evaluate(HARM) == 0
     assert page.evaluate("({}).polluted") is None
     page.reload()

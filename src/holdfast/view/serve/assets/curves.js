@@ -26,13 +26,14 @@ export function at(curve, place) {
   return low ? { x: curve.x[low - 1], y: curve.y[low - 1] } : null;
 }
 
-// A range of values that leaves out few far-off ones, or null if there are none.
-export function usualRange(curves) {
+// A range of values that leaves out few far-off ones and those below a floor, or null if there are none.
+export function usualRange(curves, floor) {
   const values = curves.flatMap((curve) => curve.y).filter(Number.isFinite).sort((a, b) => a - b);
   if (values.length < 20) return null;
   const quantile = (share) => values[Math.min(values.length - 1, Math.floor(share * values.length))];
   const [low, high] = [quantile(0.03), quantile(0.97)];
   const [least, most] = [values[0], values[values.length - 1]];
+  if (least < floor && most > floor) return [floor, most + 0.05 * (most - floor)];
   if (high <= low || most - least < 4 * (high - low)) return null;
   const margin = 0.3 * (high - low);
   return [Math.max(least, low - margin), Math.min(most, high + margin)];

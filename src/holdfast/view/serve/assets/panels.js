@@ -95,7 +95,7 @@ function draw(metric) {
     if (state.smooth > 0) traces.push({ ...common, x: raw.x, y: positive(raw.y), opacity: 0.3, line: { ...line, width: 1, dash: "solid" } });
     traces.push({ ...common, x: smooth.x, y: positive(smooth.y), marker: { color: line.color }, line: { ...line, width: state.smooth > 0 ? 2 : 1.4 } });
   }
-  const usual = log ? null : usualRange(panel.lines.map((line) => line.raw));
+  const usual = log ? null : usualRange(panel.lines.map((line) => line.raw), metric === "explained_variance" ? -1 : -Infinity);
   window.Plotly.react(panel.plot, traces, layout(metric, log, usual, color), { ...CONFIG });
   bind(panel);
   setText(panel.note, noteOf(panel.lines, log, usual));
