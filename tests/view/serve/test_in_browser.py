@@ -183,6 +183,21 @@ def test_a_zoom_is_shared_by_all_panels_and_reset(tab, runs):
     tab.wait("!document.querySelector('#unzoom').checkVisibility()")
 
 
+def test_values_far_off_do_not_flatten_a_panel_and_a_double_click_shows_them(tab, tmp_path):
+    rows = [
+        row(i, grad_norm=1e6 if i == 5 else 1 + i % 3, explained_variance=-30.0 if i < 5 else 0.5) for i in range(1, 50)
+    ]
+    make_run(tmp_path, "demo", rows=rows)
+    tab = tab(tmp_path)
+    tab.wait_for_lines("explained_variance", 2)
+    limits = "document.querySelector('[data-metric={}] .plot')._fullLayout.yaxis.range"
+    assert tab.page.evaluate(limits.format("grad_norm"))[1] < 10
+    assert tab.page.evaluate(limits.format("explained_variance"))[0] == -1
+    assert "double-click" in tab.page.inner_text("[data-metric=grad_norm] .note")
+    tab.page.locator("[data-metric=grad_norm] .area").dblclick(position={"x": 200, "y": 100})
+    tab.wait(limits.format("grad_norm") + "[1] > 1e6")
+
+
 @pytest.mark.parametrize("width", [360, 390, 768, 1280])
 def test_no_width_makes_the_body_scroll_sideways(tab, runs, width):
     make_run(runs, "n" * 120, settings={"env.name": "gym:" + "w" * 300, "env.kwargs": {"k" * 80: "v" * 500}})
@@ -212,7 +227,7 @@ def test_everything_can_be_reached_with_the_keyboard(tab, runs):
 def test_an_empty_folder_says_how_to_begin_and_shows_the_first_run(tab, tmp_path):
     runs = tmp_path / "none"
     tab = tab(runs)
-    assert "holdfast train" in tab.page.inner_text("#empty")
+    assert f"holdfast train settings=cartpole_no_velocity run=first runs_dir={runs}" in tab.page.inner_text("#empty")
     assert not tab.page.locator("#curves").is_visible()
     assert not runs.exists(), "looking makes no folder"
     make_run(runs, "first")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from holdfast.errors import HoldfastError, for_terminal, printable
+from holdfast.errors import for_terminal, one_line, printable
 from holdfast.files import Folder
 
 LIMIT_S = 600.0
@@ -115,8 +115,8 @@ class Pages:
                 page.state, page.began = "making", time.monotonic()
             try:
                 error = self._make(page, folder)
-            except (OSError, ValueError, HoldfastError) as problem:
-                error = f"The page could not be made: {problem}"
+            except Exception as problem:  # this thread makes the next page, too
+                error = f"The page could not be made: {type(problem).__name__}: {one_line(problem)}"
             with self._change:
                 page.state, page.text = ("failed", error) if error else ("ready", "")
                 self._forget_old(folder)
@@ -180,7 +180,7 @@ class Pages:
 def _end(child: subprocess.Popen[bytes]) -> None:
     """End a child and all processes that it has started."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(OSError):  # it has ended
             os.killpg(child.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(STOP_S)

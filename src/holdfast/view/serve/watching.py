@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -22,7 +23,7 @@ from holdfast.view.serve.metrics import MAX_NAME, MAX_NAMES, Columns, Extremes
 
 HEALTHY_PARITY = 1e-5  # as in trainer/progress.py, which imports torch
 MAX_RUNS = 2_000
-MAX_BYTES = 2**26  # of metrics searched in one look; the others follow in the next one
+MAX_BYTES = 2**25  # of metrics searched in one look; the others follow in the next one
 MAX_COLUMNS = 32  # runs whose numbers stay in memory
 MAX_VALUE = 2_000  # characters of a setting
 CHECKPOINT = re.compile(r"[0-9]{1,18}")
@@ -155,6 +156,7 @@ class Runs:
         names = sorted({name for run in good for name in run.metric_names})
         return {
             "folder": printable(str(self.runs_dir), 300),
+            "first_command": first_command(self.runs_dir),
             "runs": [{"key": run.key, "name": run.name, **run.row} for run in good],
             "unreadable": [{"name": run.name, "reason": run.problem} for run in self._runs.values() if run.problem],
             "metrics": names[:MAX_NAMES],
@@ -174,6 +176,12 @@ class Runs:
             self._columns.popitem(last=False)
         columns.refresh()
         return columns
+
+
+def first_command(runs_dir: Path) -> str:
+    """Return what starts a first run in this folder."""
+    where = "" if runs_dir == Path("runs") else f" runs_dir={shlex.quote(printable(str(runs_dir), 300))}"
+    return f"holdfast train settings=cartpole_no_velocity run=first{where}"
 
 
 def key_of(name: str) -> str:

@@ -21,6 +21,7 @@ async function poll() {
     const { value, changed } = await get("/data/runs");
     if (changed || !listed) {
       listed = value;
+      state.known = new Set(listed.runs.map((run) => run.key));
       selectFirst();
       await show();
     }
@@ -59,7 +60,7 @@ async function show() {
   const empty = !listed.runs.length && !listed.unreadable.length;
   byId("empty").hidden = !empty;
   byId("runs").hidden = empty;
-  setText(byId("first-command"), "holdfast train settings=cartpole_no_velocity run=first");
+  setText(byId("first-command"), listed.first_command);
   table.show(listed);
   byId("unreadable").hidden = !listed.unreadable.length;
   byId("unreadable").querySelector("ul").replaceChildren(

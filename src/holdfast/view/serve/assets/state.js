@@ -8,6 +8,7 @@ export const MAX_SELECTED = 24;
 
 export const state = {
   runs: new Map(), // key of a selected run: its color
+  known: new Set(), // keys of all runs
   chosen: false, // whether runs were selected or deselected by hand
   metrics: [...DEFAULT_METRICS],
   log: new Set(DEFAULT_LOG),
@@ -28,6 +29,7 @@ export function change(update) {
 export function select(keys, on) {
   change(() => {
     state.chosen = true;
+    for (const key of state.runs.keys()) if (!state.known.has(key)) state.runs.delete(key);
     for (const key of keys) {
       if (!on) state.runs.delete(key);
       else if (!state.runs.has(key) && state.runs.size < MAX_SELECTED) state.runs.set(key, freeColor());
