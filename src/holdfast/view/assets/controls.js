@@ -98,7 +98,7 @@ class Controls {
     const track = this.player.track();
     const episode = track.episodeAt[state.step];
     const { start, length } = track.episodes[episode];
-    setText(this.where, `Episode ${episode}, step ${state.step - start} / ${length - 1}`);
+    setText(this.where, `Step ${state.step - start} / ${length - 1}`);
     this.episodes.value = `${state.track} ${episode}`;
     this.speed.value = state.speed;
     this.scrub.max = track.steps - 1;

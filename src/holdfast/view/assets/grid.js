@@ -125,7 +125,7 @@ function drawFloor(ctx, view, scene) {
 // A small count of all that the object holds, in the tile's upper right corner.
 function drawInventory(ctx, held, left, top, tile) {
   const amount = Object.values(held || {}).reduce((sum, count) => sum + Number(count), 0);
-  if (!amount || tile < 20) return;
+  if (!amount || tile < 26) return;
   const text = amount > 99 ? '99+' : String(amount);
   const size = Math.max(8, tile * 0.25);
   const width = Math.max(size * 1.25, size * 0.65 * text.length + size * 0.5);
@@ -164,7 +164,8 @@ function drawWay(ctx, view, places, telling) {
   ctx.save();
   ctx.beginPath();
   ctx.rect(0, 0, view.cols * view.tile, view.rows * view.tile);
-  ctx.clip();
+  if (places.length) ctx.arc(...at(places[places.length - 1]), view.tile * 0.45, 0, 2 * Math.PI); // not across the agent
+  ctx.clip('evenodd');
   ctx.lineJoin = 'round';
   ctx.lineCap = 'round';
   ctx.strokeStyle = theme.past;

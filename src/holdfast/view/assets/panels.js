@@ -80,7 +80,7 @@ class Stage {
     this.scene.draw(prepare(this.now, size.width, size.height), size, state.track, state.step, state.agent, telling);
     setText(this.title, `Now: step ${since(track, state.step)}`);
     this.drawTold(state);
-    this.drawPast(state, track, telling, size.height - 100);
+    this.drawPast(state, track, telling, window.innerWidth < 640 ? 220 : size.height - 100);
     this.action.draw(track, state);
   }
 

@@ -145,8 +145,10 @@ class Timeline {
     for (const lane of this.lanes) {
       if (!moved && lane.draw !== drawAxis && lane.name !== 'Influence') continue;
       const ctx = prepare(lane.canvas, view.width, lane.height);
+      const starts = () => drawEpisodeStarts(ctx, view, track, lane.height);
+      if (!lane.memory) starts();
       lane.draw(ctx, view, track, state, lane.height);
-      drawEpisodeStarts(ctx, view, track, lane.height);
+      if (lane.memory) starts();
     }
     if (!this.overviewLane.hidden) {
       drawOverview(prepare(this.overview, view.width, 26), view, track, state, view.width, 26);
