@@ -19,8 +19,8 @@ async function readData() {
     throw new Damaged(`its packed data cannot be read (${error.message}); the file is incomplete or was changed`);
   }
   if (data.format !== 1) throw new Damaged(`its format is ${data.format}, and this page reads format 1`);
-  data.tracks = (data.tracks || []).map((track, index) => readTrack(data, track, `tracks[${index}]`));
-  if (!data.tracks.some((track) => track.steps > 0)) throw new Damaged('it has no recorded steps');
+  data.tracks = (data.tracks || []).map((track, index) => readTrack(data, track, `tracks[${index}]`)).filter((track) => track.steps > 0);
+  if (!data.tracks.length) throw new Damaged('it has no recorded steps');
   return data;
 }
 

@@ -172,8 +172,10 @@ function build(data) {
 
 window.holdfast = { ready: false, seek() {}, state: () => null };
 window.addEventListener('error', (event) => fail(`This page failed: ${event.message}`));
-readData().then((data) => {
+readData().then(async (data) => {
   const player = build(data);
+  await player.stage.scene.ready(player.state.track, player.state.step);
+  player.draw();
   window.holdfast = {
     ready: true,
     seek: (track, step, agent) => player.seek(track, step, agent),

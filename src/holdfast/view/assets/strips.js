@@ -66,7 +66,7 @@ class Timeline {
     const drag = (node, stepAt) => {
       const seek = (event) => this.player.seek(undefined, stepAt(event), undefined, true);
       node.addEventListener('pointerdown', (event) => {
-        if (event.button !== 0) return;
+        if (event.button !== 0 || event.clientX < this.lanes[0].canvas.getBoundingClientRect().left) return;
         node.setPointerCapture(event.pointerId);
         this.player.pause();
         this.dragging = true;
