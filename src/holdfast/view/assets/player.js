@@ -160,7 +160,7 @@ function build(data) {
   readTheme();
   const player = new Player(data);
   const page = document.getElementById('page');
-  const sections = [headerOf(data), player.stage.node, player.controls.node, player.timeline.node,
+  const sections = [headerOf(data), player.stage.node, element('div', {}, player.controls.node, player.timeline.node),
     certificateSection(data.certificate), curveSection(data.curve || { steps: [], episode_return: [] }), settingsSection(data)];
   page.replaceChildren(...sections.filter(Boolean));
   player.stage.recolor();

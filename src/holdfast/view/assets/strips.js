@@ -110,7 +110,7 @@ class Timeline {
   }
 
   resize() {
-    if (this.measure()) this.draw(this.player.state, true);
+    if (this.measure()) this.draw(this.player.state, this.dragging);
   }
 
   // Read the room for the lanes; true if it has changed.
