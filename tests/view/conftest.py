@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -59,7 +59,7 @@ def page(browser: Any) -> Iterator[Any]:
     assert complaints == []
 
 
-def _missing(what: str) -> None:
+def _missing(what: str) -> NoReturn:
     if os.environ.get("HOLDFAST_REQUIRE_BROWSER") == "1":
         pytest.fail(what)
     pytest.skip(what)

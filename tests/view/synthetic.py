@@ -56,7 +56,12 @@ def maze(episodes: int = 6, corridor: int = 6, agents: int = 2) -> dict[str, Any
 
 def _walk(types: list[str], corridor: int, agents: int, cue: int, right: bool) -> list[dict[str, Any]]:
     """One episode of the maze: what stands where at every step, one corridor above the other."""
-    wall, agent, good, bad = types.index("wall"), types.index("agent"), types.index("door_good"), types.index("door_bad")
+    wall, agent, good, bad = (
+        types.index("wall"),
+        types.index("agent"),
+        types.index("door_good"),
+        types.index("door_bad"),
+    )
     objects: list[list[Any]] = []
     width = corridor + 4
     for index in range(agents):
@@ -71,7 +76,11 @@ def _walk(types: list[str], corridor: int, agents: int, cue: int, right: bool) -
     objects = [[number, *rest[1:]] for number, rest in enumerate(objects)]
     first = len(objects)
     moves: list[dict[str, Any]] = [
-        {"full": True, "objects": objects + [[first + i, agent, 5 * i + 2, 1, i, {}] for i in range(agents)], "gone": []}
+        {
+            "full": True,
+            "objects": objects + [[first + i, agent, 5 * i + 2, 1, i, {}] for i in range(agents)],
+            "gone": [],
+        }
     ]
     for step in range(1, corridor + 2):
         held = {"1": step // 2, "0": int(right)} if step > 1 else {}
@@ -92,14 +101,18 @@ def large_grid(side: int = 60, steps: int = 80) -> dict[str, Any]:
             if edge:
                 objects.append([len(objects), 0, row, col, -1, {}])
             elif rng.random() < 0.04:
-                objects.append([len(objects), int(rng.integers(2, len(types))), row, col, -1, {"0": int(rng.integers(3))}])
+                objects.append(
+                    [len(objects), int(rng.integers(2, len(types))), row, col, -1, {"0": int(rng.integers(3))}]
+                )
     first = len(objects)
     places = rng.integers(14, side - 14, (agents, 2))
     moves: list[dict[str, Any]] = []
     for step in range(steps):
         places = np.clip(places + rng.integers(-1, 2, (agents, 2)), 1, side - 2)
         here = [[first + i, 1, int(places[i, 0]), int(places[i, 1]), i, {"1": step}] for i in range(agents)]
-        moves.append({"full": True, "objects": objects + here, "gone": []} if step == 0 else {"objects": here, "gone": []})
+        moves.append(
+            {"full": True, "objects": objects + here, "gone": []} if step == 0 else {"objects": here, "gone": []}
+        )
     track = _track(rng, 0, agents, [_entry(0, steps, agents, 2.0, 5)], 9, [128], 32)
     track["scene"] = {"height": side, "width": side, "moves": moves}
     return {
@@ -123,7 +136,9 @@ def frames(steps: int = 40) -> dict[str, Any]:
         picture[48:60, x : x + 16] = (23, 104, 156)
         picture[20:48, x + 7 : x + 10] = (179, 92, 0)
         images.append(png(picture))
-    track = _track(rng, 0, 1, [_entry(0, steps // 2, 1, 20, 7), _entry(steps // 2, steps // 2, 1, 12, 8)], 0, [32, 32], 16)
+    track = _track(
+        rng, 0, 1, [_entry(0, steps // 2, 1, 20, 7), _entry(steps // 2, steps // 2, 1, 12, 8)], 0, [32, 32], 16
+    )
     track["mean"] = np.sin(np.arange(steps)[:, None, None] / 4 + np.arange(2)).astype(np.float32)
     track["std"] = np.full((steps, 1, 2), 0.3, np.float32)
     track["number"] = track["mean"] + 0.2 * rng.standard_normal((steps, 1, 2)).astype(np.float32)
@@ -155,7 +170,10 @@ def observation(steps: int = 60) -> dict[str, Any]:
     track["scene"] = {"values": np.concatenate(parts, 2)}
     return {
         **_about("own:lookout", 1),
-        "choices": [{"name": "move", "options": ["left", "stay", "right"]}, {"name": "speak", "options": ["no", "yes"]}],
+        "choices": [
+            {"name": "move", "options": ["left", "stay", "right"]},
+            {"name": "speak", "options": ["no", "yes"]},
+        ],
         "memory": _pictures(48),
         "lookback": 16,
         "scene": {
@@ -203,7 +221,11 @@ def png(picture: np.ndarray) -> str:
     """Return picture [H, W, 3] as base64 of a PNG."""
     height, width, _ = picture.shape
     rows = b"".join(b"\0" + row.tobytes() for row in picture)
-    chunks = [(b"IHDR", struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0)), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    chunks = [
+        (b"IHDR", struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0)),
+        (b"IDAT", zlib.compress(rows)),
+        (b"IEND", b""),
+    ]
     body = b"".join(
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
     )
@@ -235,7 +257,9 @@ def _about(world: str, agents: int) -> dict[str, Any]:
             **certificate,
             "swapped": _estimate(0.33),
             "averaged": _estimate(0.02, 0.01),
-            "steps_back": [{"steps": k, **_estimate(m)} for k, m in ((0, 0.02), (1, 0.04), (2, 0.43), (3, 0.97), (4, 0.98))],
+            "steps_back": [
+                {"steps": k, **_estimate(m)} for k, m in ((0, 0.02), (1, 0.04), (2, 0.43), (3, 0.97), (4, 0.98))
+            ],
             "needs_steps": 3,
             "needs_memory": True,
             "episodes": 100,
@@ -261,7 +285,13 @@ def _pictures(*units: int) -> list[dict[str, Any]]:
 
 
 def _track(
-    rng: np.random.Generator, env: int, agents: int, episodes: list[dict[str, Any]], options: int, units: list[int], lookback: int
+    rng: np.random.Generator,
+    env: int,
+    agents: int,
+    episodes: list[dict[str, Any]],
+    options: int,
+    units: list[int],
+    lookback: int,
 ) -> dict[str, Any]:
     """A track without its scene: random figures of the right shapes, smooth within an episode."""
     steps = episodes[-1]["start"] + episodes[-1]["length"]

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 
 ASSETS = Path(__file__).parent / "assets"
 # Names come from other people's worlds and runs, so everything is escaped.
@@ -54,8 +53,8 @@ def render_page(data: Mapping[str, Any]) -> str:
             f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
             "img-src data: blob:; base-uri 'none'; form-action 'none'"
         ),
-        style=Markup(style),
-        script=Markup(script),
+        style=style,
+        script=script,
         data=base64.b64encode(gzip.compress(packed, mtime=0)).decode(),
     )
 

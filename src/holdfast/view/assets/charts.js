@@ -16,8 +16,12 @@ function certificateSection(certificate) {
     element('div', { class: 'pair' }, waysTable(certificate), stepsBack(certificate)));
 }
 
+function isEstimate(estimate) {
+  return Boolean(estimate) && ['mean', 'low', 'high'].every((key) => Number.isFinite(estimate[key]));
+}
+
 function waysTable(certificate) {
-  const ways = WAYS.filter(([key]) => certificate[key]);
+  const ways = WAYS.filter(([key]) => isEstimate(certificate[key]));
   const ends = ways.flatMap(([key]) => [certificate[key].low, certificate[key].high]);
   const [low, high] = [Math.min(0, ...ends), Math.max(0, ...ends)];
   const x = (value) => 2 + ((value - low) / (high - low || 1)) * 196;
@@ -38,8 +42,8 @@ function waysTable(certificate) {
 
 // The return by how many observations are remembered.
 function stepsBack(certificate) {
-  const points = [...(certificate.steps_back || [])].sort((a, b) => a.steps - b.steps);
-  if (points.length < 2) return null;
+  const points = (certificate.steps_back || []).filter(isEstimate).sort((a, b) => a.steps - b.steps);
+  if (points.length < 2 || !isEstimate(certificate.intact)) return null;
   const needs = certificate.needs_steps;
   const chart = makeChart({
     x: [points[0].steps, points[points.length - 1].steps], label: 'Return by how many steps are remembered',
@@ -80,7 +84,8 @@ function makeChart({ x: [x0, x1], y: [low, high], xName, yName, label: about, wh
   const pad = (high - low || 1) * 0.06;
   const [y0, y1] = [low - pad, high + pad];
   const [left, right, top, bottom] = [46, width - 14, 20, height - 38];
-  const x = (value) => left + ((value - x0) / (x1 - x0 || 1)) * (right - left);
+  const place = whole && x1 > 16 ? (value) => Math.log2(value + 1) : (value) => value;
+  const x = (value) => left + ((place(value) - place(x0)) / (place(x1) - place(x0) || 1)) * (right - left);
   const y = (value) => bottom - ((value - y0) / (y1 - y0)) * (bottom - top);
   const node = drawing('svg', { viewBox: `0 0 ${width} ${height}`, class: 'chart', role: 'img', 'aria-label': about });
   for (const value of ticks(y0, y1, 5)) {
@@ -88,7 +93,8 @@ function makeChart({ x: [x0, x1], y: [low, high], xName, yName, label: about, wh
       drawing('line', { class: 'grid', x1: left, x2: right, y1: y(value), y2: y(value) }),
       drawing('text', { class: 'tick', x: left - 7, y: y(value) + 4, 'text-anchor': 'end' }, formatNumber(value)));
   }
-  for (const value of ticks(x0, x1, whole ? Math.min(8, x1 - x0) : 6)) {
+  const doubling = [0, ...Array.from({ length: 20 }, (_, i) => 2 ** i)].filter((value) => value >= x0 && value <= x1);
+  for (const value of whole && x1 > 16 ? doubling : ticks(x0, x1, whole ? Math.min(8, x1 - x0) : 6)) {
     node.append(drawing('text', { class: 'tick', x: x(value), y: bottom + 17, 'text-anchor': 'middle' }, compact(value)));
   }
   node.append(

@@ -18,7 +18,7 @@ class Controls {
     const button = (id, name, key, act) => this.makeButton(id, name, key, act);
     this.play = button('play', 'Play', 'space', () => player.toggle());
     this.scrub = element('input', { id: 'scrub', type: 'range', min: 0, 'aria-label': 'Step', oninput: () => player.seek(undefined, Number(this.scrub.value)) });
-    this.where = element('output', { class: 'where', id: 'where' });
+    this.where = element('div', { class: 'where', id: 'where' });
     this.episodes = element('select', { id: 'episodes', 'aria-label': 'Episode', onchange: () => this.chooseEpisode() }, ...this.makeEpisodes());
     this.agents = element('div', { class: 'agents', role: 'group', 'aria-label': 'Agent' });
     this.speed = element('select', { id: 'speed', 'aria-label': 'Speed', onchange: () => player.setSpeed(Number(this.speed.value)) },
@@ -98,7 +98,7 @@ class Controls {
     const track = this.player.track();
     const episode = track.episodeAt[state.step];
     const { start, length } = track.episodes[episode];
-    setText(this.where, `Episode ${episode}, step ${state.step - start} / ${length - 1}`);
+    setText(this.where, `Step ${state.step - start} / ${length - 1}`);
     this.episodes.value = `${state.track} ${episode}`;
     this.speed.value = state.speed;
     this.scrub.max = track.steps - 1;

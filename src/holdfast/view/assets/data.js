@@ -19,8 +19,8 @@ async function readData() {
     throw new Damaged(`its packed data cannot be read (${error.message}); the file is incomplete or was changed`);
   }
   if (data.format !== 1) throw new Damaged(`its format is ${data.format}, and this page reads format 1`);
-  data.tracks = (data.tracks || []).map((track, index) => readTrack(data, track, `tracks[${index}]`));
-  if (!data.tracks.some((track) => track.steps > 0)) throw new Damaged('it has no recorded steps');
+  data.tracks = (data.tracks || []).map((track, index) => readTrack(data, track, `tracks[${index}]`)).filter((track) => track.steps > 0);
+  if (!data.tracks.length) throw new Damaged('it has no recorded steps');
   return data;
 }
 
@@ -107,6 +107,7 @@ function strongestPast(track, lookback) {
   const result = new Float32Array(track.steps * track.agents);
   if (!track.influence) return result;
   for (let i = 0; i < result.length; i++) {
+    if (!track.valid[i]) continue;
     for (let k = 1; k < lookback; k++) result[i] = Math.max(result[i], track.influence[i * lookback + k] / 255);
   }
   return result;
@@ -114,7 +115,7 @@ function strongestPast(track, lookback) {
 
 // Return the earlier step whose observation moved the action at `step` most, or null.
 function findTelling(data, track, step, agent) {
-  if (!track.influence) return null;
+  if (!track.influence || !track.valid[step * track.agents + agent]) return null;
   const from = (step * track.agents + agent) * data.lookback;
   const since = step - track.episodes[track.episodeAt[step]].start;
   let best = null;

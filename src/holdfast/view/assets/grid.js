@@ -1,6 +1,7 @@
 // A grid world: what stands where at any step, and its drawing.
 const SMALLEST_TILE = 10; // pixels; below it only the surroundings of the agent are drawn
 const CROPPED_TILE = 15;
+const MOST_KEPT = 40;
 const LARGEST_TILE = 56;
 const KEEP_EVERY = 64; // steps between kept copies of the world
 
@@ -18,14 +19,16 @@ class GridReplay {
     while (this.step < step) {
       this.step++;
       this.apply(this.moves[this.step]);
-      if (this.step % KEEP_EVERY === 0 && !this.kept.has(this.step)) this.kept.set(this.step, new Map(this.objects));
+      if (this.step % KEEP_EVERY || this.kept.has(this.step)) continue;
+      this.kept.set(this.step, new Map(this.objects));
+      if (this.kept.size > MOST_KEPT) this.kept.delete(this.kept.keys().next().value);
     }
     return this.objects;
   }
 
   restart(step) {
     let from = step;
-    while (from >= 0 && !this.moves[from].full && !this.kept.has(from)) from--;
+    while (from > 0 && !this.moves[from].full && !this.kept.has(from)) from--;
     this.objects = this.kept.has(from) ? new Map(this.kept.get(from)) : new Map();
     this.step = this.kept.has(from) ? from : from - 1;
   }
@@ -125,7 +128,7 @@ function drawFloor(ctx, view, scene) {
 // A small count of all that the object holds, in the tile's upper right corner.
 function drawInventory(ctx, held, left, top, tile) {
   const amount = Object.values(held || {}).reduce((sum, count) => sum + Number(count), 0);
-  if (!amount || tile < 20) return;
+  if (!amount || tile < 26) return;
   const text = amount > 99 ? '99+' : String(amount);
   const size = Math.max(8, tile * 0.25);
   const width = Math.max(size * 1.25, size * 0.65 * text.length + size * 0.5);
@@ -164,7 +167,8 @@ function drawWay(ctx, view, places, telling) {
   ctx.save();
   ctx.beginPath();
   ctx.rect(0, 0, view.cols * view.tile, view.rows * view.tile);
-  ctx.clip();
+  if (places.length) ctx.arc(...at(places[places.length - 1]), view.tile * 0.45, 0, 2 * Math.PI); // not across the agent
+  ctx.clip('evenodd');
   ctx.lineJoin = 'round';
   ctx.lineCap = 'round';
   ctx.strokeStyle = theme.past;

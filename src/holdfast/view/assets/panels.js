@@ -80,7 +80,7 @@ class Stage {
     this.scene.draw(prepare(this.now, size.width, size.height), size, state.track, state.step, state.agent, telling);
     setText(this.title, `Now: step ${since(track, state.step)}`);
     this.drawTold(state);
-    this.drawPast(state, track, telling, size.height - 100);
+    this.drawPast(state, track, telling, window.innerWidth < 640 ? 220 : size.height - 100);
     this.action.draw(track, state);
   }
 
@@ -89,10 +89,13 @@ class Stage {
   }
 
   drawPast(state, track, telling, height) {
-    this.found.hidden = !telling;
+    this.found.hidden = !track.influence;
+    this.found.classList.toggle('away', !telling);
     this.nothing.hidden = Boolean(telling);
     if (!telling) {
-      setText(this.nothing, track.influence ? 'No earlier observation moved this action.' : 'How much observations influence actions was not measured.');
+      const present = track.valid[state.step * track.agents + state.agent];
+      setText(this.nothing, !track.influence ? 'How much observations influence actions was not measured.'
+        : present ? 'No earlier observation moved this action.' : 'No action at this step.');
       return;
     }
     setText(this.back, `${plural(telling.back, 'step')} earlier`);
@@ -177,7 +180,7 @@ class ActionPanel {
     const at = step * track.agents + agent;
     const present = track.valid[at] === 1;
     this.absent.hidden = present;
-    this.body.hidden = !present;
+    this.body.classList.toggle('away', !present);
     this.drawChoices(track, at);
     this.drawNumbers(track, at);
     setText(this.figures.value, present ? formatNumber(track.value[at]) : '–');

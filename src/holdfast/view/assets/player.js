@@ -160,7 +160,7 @@ function build(data) {
   readTheme();
   const player = new Player(data);
   const page = document.getElementById('page');
-  const sections = [headerOf(data), player.stage.node, player.controls.node, player.timeline.node,
+  const sections = [headerOf(data), player.stage.node, element('div', {}, player.controls.node, player.timeline.node),
     certificateSection(data.certificate), curveSection(data.curve || { steps: [], episode_return: [] }), settingsSection(data)];
   page.replaceChildren(...sections.filter(Boolean));
   player.stage.recolor();
@@ -172,8 +172,10 @@ function build(data) {
 
 window.holdfast = { ready: false, seek() {}, state: () => null };
 window.addEventListener('error', (event) => fail(`This page failed: ${event.message}`));
-readData().then((data) => {
+readData().then(async (data) => {
   const player = build(data);
+  await player.stage.scene.ready(player.state.track, player.state.step);
+  player.draw();
   window.holdfast = {
     ready: true,
     seek: (track, step, agent) => player.seek(track, step, agent),

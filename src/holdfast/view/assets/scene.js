@@ -1,4 +1,4 @@
-// The world at a step, whatever its kind. A scene has size(), draw(), drawPast(), tell() and legend().
+// The world at a step, whatever its kind. A scene has ready(), size(), draw(), drawPast(), tell(), hover() and legend().
 function makeScene(data, redraw) {
   if (data.scene.kind === 'grid') return new GridScene(data);
   if (data.scene.kind === 'frames') return new FrameScene(data, redraw);
@@ -14,12 +14,14 @@ class GridScene {
     this.tracks = data.tracks.map((track) => ({
       scene: track.scene,
       agents: track.agents,
-      episodes: track,
+      recorded: track,
       now: new GridReplay(track.scene),
       past: new GridReplay(track.scene),
       places: agentPlaces(track.scene, track.steps, track.agents),
     }));
   }
+
+  async ready() {}
 
   place(index, step, agent) {
     const track = this.tracks[index];
@@ -47,9 +49,9 @@ class GridScene {
 
   // The places of the agent from the start of the episode on, 64 of them at most.
   way(index, step, agent) {
-    const { episodes } = this.tracks[index];
+    const { recorded } = this.tracks[index];
     const places = [];
-    for (let t = Math.max(episodes.episodes[episodes.episodeAt[step]].start, step - 64); t <= step; t++) {
+    for (let t = Math.max(recorded.episodes[recorded.episodeAt[step]].start, step - 64); t <= step; t++) {
       const place = this.place(index, t, agent);
       if (place) places.push(place);
     }
@@ -131,6 +133,11 @@ class FrameScene {
     return { width: Math.floor(this.about.width * scale), height: Math.floor(this.about.height * scale) };
   }
 
+  // Wait until the frame can be drawn.
+  async ready(index, step) {
+    await this.image(index, step).decode().catch(() => {});
+  }
+
   image(index, step) {
     const { scene, images } = this.tracks[index];
     const number = scene.index[step];
@@ -188,6 +195,8 @@ class ObservationScene {
   size(index, width, height) {
     return { width, height: this.parts[index].length === 1 ? Math.min(height, this.alone(index, width)) : height };
   }
+
+  async ready() {}
 
   // The height of an observation that has one part only.
   alone(index, width) {

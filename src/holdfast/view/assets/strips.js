@@ -66,7 +66,7 @@ class Timeline {
     const drag = (node, stepAt) => {
       const seek = (event) => this.player.seek(undefined, stepAt(event), undefined, true);
       node.addEventListener('pointerdown', (event) => {
-        if (event.button !== 0) return;
+        if (event.button !== 0 || event.clientX < this.lanes[0].canvas.getBoundingClientRect().left) return;
         node.setPointerCapture(event.pointerId);
         this.player.pause();
         this.dragging = true;
@@ -110,7 +110,7 @@ class Timeline {
   }
 
   resize() {
-    if (this.measure()) this.draw(this.player.state, true);
+    if (this.measure()) this.draw(this.player.state, this.dragging);
   }
 
   // Read the room for the lanes; true if it has changed.
@@ -145,8 +145,10 @@ class Timeline {
     for (const lane of this.lanes) {
       if (!moved && lane.draw !== drawAxis && lane.name !== 'Influence') continue;
       const ctx = prepare(lane.canvas, view.width, lane.height);
+      const starts = () => drawEpisodeStarts(ctx, view, track, lane.height);
+      if (!lane.memory) starts();
       lane.draw(ctx, view, track, state, lane.height);
-      drawEpisodeStarts(ctx, view, track, lane.height);
+      if (lane.memory) starts();
     }
     if (!this.overviewLane.hidden) {
       drawOverview(prepare(this.overview, view.width, 26), view, track, state, view.width, 26);
