@@ -97,7 +97,7 @@ def test_grids_are_stored_as_changes():
                 del objects[number]
             now = {(o.id, o.kind, o.row, o.column, o.agent, o.vibe) for o in picture.objects}
             assert now == {(e[0], types[e[1]], e[2], e[3], e[4], vibes[e[6]]) for e in objects.values()}
-    assert len(shown["scene"]["moves"][1]["objects"]) < len(picture.objects) / 4
+        assert len(shown["scene"]["moves"][1]["objects"]) < len(track.pictures[1].objects) / 4
 
 
 def test_frames_are_stored_once():

@@ -1,13 +1,16 @@
 """Frames of long recordings stay small."""
 
+from typing import cast
+
 import numpy as np
 
+from holdfast.envs import World
 from holdfast.view import frames
 from holdfast.view.frames import FrameStore
 
 
 class Noise:
-    """A world whose frames cannot be compressed."""
+    """In place of a world: frames that cannot be compressed."""
 
     def __init__(self):
         self.generator, self.drawn = np.random.default_rng(0), 0
@@ -19,11 +22,11 @@ class Noise:
 
 def test_above_the_limit_every_second_frame_is_dropped(monkeypatch):
     monkeypatch.setattr(frames, "MAX_BYTES", 50_000)
-    store, world = FrameStore(), Noise()
+    store, world = FrameStore(), cast(World, noise := Noise())
     numbers = [store.picture_of(world, 0, step, starts=step % 50 == 0) for step in range(200)]
     assert store.stride > 1
     assert str(store.stride) in store.notes[0]
-    assert world.drawn < 200
+    assert noise.drawn < 200
     shown = store.thinned(numbers, [0, 50, 100, 150])
     assert shown[50] == numbers[50]  # the start of an episode, whatever the stride
     assert all(shown[step] == numbers[step] for step in range(0, 200, store.stride))
@@ -38,5 +41,5 @@ def test_large_frames_are_scaled():
         def picture(self, number):
             return np.zeros((300, 1200, 3), np.uint8)
 
-    store.picture_of(Wide(), 0, 0, starts=True)
+    store.picture_of(cast(World, Wide()), 0, 0, starts=True)
     assert store.size == (320, 80)
