@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from PIL import Image, ImageSequence
 
 from holdfast.cli.app import main
 from holdfast.errors import SettingsError
-from holdfast.view import clips
+from holdfast.view import clips, run_page
 from holdfast.view.clips import PAUSE_MS, Files, find_encoder, frames_of, write_files
 from holdfast.view.drawing import MEMORY, STRIPS_X, draw_step
 from holdfast.view.drawing.canvas import CARD
@@ -250,6 +251,20 @@ def test_the_command_writes_all_files_of_one_recording(run, tmp_path, capsys):
         assert clip.size == (800, 450)
         assert picture.size == (1600, 900)
     assert not (run / "view.html").exists()
+
+
+def test_files_and_the_page_are_made_of_one_recording(run, tmp_path, monkeypatch):
+    recorded = []
+    see_run = run_page.see_run
+    monkeypatch.setattr(run_page, "see_run", lambda *args: recorded.append(see_run(*args)) or recorded[-1])
+    monkeypatch.setitem(sys.modules, "holdfast.view.page", SimpleNamespace(render_page=lambda data: "the page"))
+    png, html = tmp_path / "step.png", tmp_path / "page.html"
+    with pytest.raises(SystemExit) as ended:
+        main(["view", str(run), "--png", str(png), "--html", str(html), "--episodes", "3", "--no-certificate"])
+    assert not ended.value.code
+    assert len(recorded) == 1
+    assert html.read_text() == "the page"
+    assert png.stat().st_size > 10_000
 
 
 @pytest.mark.parametrize(("option", "value"), [("--agent", "2"), ("--step", "99"), ("--episode", "3")])

@@ -144,6 +144,14 @@ def test_names_of_strangers(name):
     assert draw_step(select(data), 5).size == (800, 450)
 
 
+def test_letters_that_the_font_lacks():
+    canvases = [Canvas(200, 20), Canvas(200, 20)]
+    for canvas, text in zip(canvases, ("Übung 迷\n", "Ubung ??"), strict=True):
+        canvas.text(0, 15, text, 10)
+    assert canvases[0].finished() == canvases[1].finished()
+    assert canvases[0].text_width("迷", 10) == canvases[0].text_width("?", 10) > 0
+
+
 def test_long_text_is_cut():
     canvas = Canvas(200, 20)
     canvas.text(0, 15, "w" * 100, 10, width=100)
