@@ -6,7 +6,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test check fix format lint types fast-tests bench bench-peers walk audit-peers audit-agents audit-matrix audit-unusual learn learn-agents export-table bugs soak kills chaos ranks hosts worlds sweep-proof hostile api clean
+.PHONY: help install train test check fix format lint types fast-tests bench bench-peers walk audit-peers audit-agents audit-matrix audit-unusual learn learn-agents export-table bugs soak kills chaos ranks hosts worlds sweep-proof hostile api docs links clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,11 @@ $(VENV)/.installed: pyproject.toml
 $(VENV)/.installed-dev: pyproject.toml $(VENV)/.installed
 	@echo "Installing the development tools ..."
 	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.installed-docs: pyproject.toml $(VENV)/.installed
+	@echo "Installing the documentation tools ..."
+	@$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	@touch $@
 
 install: $(VENV)/.installed  ## set up .venv with Holdfast in it, and no more
@@ -116,8 +121,14 @@ hostile: $(VENV)/.installed-dev  ## the tests of hostile run folders; each refus
 api: $(VENV)/.installed  ## write docs/api.md from the docstrings
 	$(BIN)/python tools/api_reference.py
 
+docs: $(VENV)/.installed-docs links  ## build the documentation site in build/site; any warning or broken link fails
+	$(BIN)/python tools/build_site.py
+
+links:  ## check the links of all Markdown files; nothing is fetched
+	$(PYTHON) tools/check_links.py
+
 sweep-proof: $(VENV)/.installed-dev  ## kill a sweep of 3 x 3 runs twice: is its table the same? Search for a learning rate with 12 trials (10 minutes)
 	$(BIN)/python proofs/sweep.py $(ARGS)
 
 clean:  ## remove environments and caches, never runs
-	rm -rf $(VENV) .venv-* .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-* .pytest_cache .ruff_cache .hypothesis .cache build dist

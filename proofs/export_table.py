@@ -39,6 +39,7 @@ TOYS = ROOT / "tests" / "envs" / "toys"
 STEPS, SLOTS, SEED = 1000, 64, 0
 KINDS = ("onnx", "torch")
 NEAR_ZERO = 0.1  # the gain of a last layer that begins near zero; others begin with about 1
+SEEN = 100  # steps over which scores are made equal; in `arena`, what agents see changes for longer
 MOST_COMMON = 0.9  # the share of the policy's greedy actions that no action may exceed
 # what the row shows: words
 BOX = {
@@ -109,7 +110,7 @@ def measure(row: str, core: str, steps: int) -> list[dict]:
     torch.manual_seed(SEED)
     policy = MettaAgent(settings.policy, settings.env.describe()).policy
     with prepared(policy):
-        make_lively(policy, settings.env)
+        make_lively(policy, settings.env, steps if settings.env.name == "arena" else SEEN)
         recorded, interface = record(policy, settings.env, steps, SLOTS, SEED)
         share = most_common(recorded, policy)
         if share > MOST_COMMON:
@@ -145,8 +146,8 @@ def measure(row: str, core: str, steps: int) -> list[dict]:
     return figures
 
 
-def make_lively(policy: Policy, env: EnvSection) -> None:
-    """Change the weights of a new policy so that its outputs depend on observations, see above."""
+def make_lively(policy: Policy, env: EnvSection, steps: int) -> None:
+    """Change the weights of a new policy so that its outputs depend on what it observes in these steps, see above."""
     for parameter in policy.parameters():
         gain = float(parameter.std()) * parameter[0].numel() ** 0.5 if parameter.dim() > 1 else 0.0
         if 0.0 < gain < NEAR_ZERO:
@@ -160,7 +161,7 @@ def make_lively(policy: Policy, env: EnvSection) -> None:
     for module in policy.modules():
         if isinstance(module, BilinearHead):
             module.register_forward_pre_hook(lambda head, args: features.append(torch.tanh(args[0] @ head.W)))
-    seen, _ = record(policy, env, 100, SLOTS, SEED + 2)
+    seen, _ = record(policy, env, steps, SLOTS, SEED + 2)
     if "logits" not in seen.outputs:
         return
     logits, legal = seen.outputs["logits"], seen.outputs["logits"] > ILLEGAL

@@ -18,6 +18,7 @@ LAYERS = [
     {"rollout", "checkpoint", "audit"},
     {"deploy"},
     {"trainer", "evaluate", "export"},
+    {"view"},
     {"python_api", "sweeps"},
     {"cli", "pytest_plugin"},
 ]

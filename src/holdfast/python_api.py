@@ -151,6 +151,26 @@ class Run:
 
         return certify_run(self.path, self._world(), episodes, greedy, seed, checkpoint, max_steps, self._policy)
 
+    def view(
+        self,
+        html: str | PathLike[str] | None = None,
+        episodes: int = 20,
+        greedy: bool = True,
+        seed: int = 1_000_000,
+        checkpoint: str | None = None,
+        max_steps: int = 100_000,
+        certificate: bool = True,
+    ) -> Path:
+        """Write the page of `holdfast view`: episodes, memory over time, what decided each action. Return its path.
+
+        html: the file; None: view.html in the run folder. certificate: also measure what the memory is worth.
+        """
+        from holdfast.view.run_page import see_run, write_page
+
+        world, file = self._world(), None if html is None else Path(fspath(html))
+        seen = see_run(self.path, world, episodes, greedy, seed, checkpoint, max_steps, self._policy, certificate)
+        return write_page(seen, self.path, file)[0]
+
     def export(
         self,
         *,

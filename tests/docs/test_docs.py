@@ -1,4 +1,4 @@
-"""Run the Python blocks of README and docs, and check their commands, settings and links."""
+"""Run the Python blocks of README and docs, and check their commands and settings."""
 
 import re
 import shlex
@@ -26,8 +26,9 @@ def commands(page: Path) -> list[list[str]]:
     return [shlex.split(line) for line in lines if line]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "tutorial.md"], ids=lambda p: p.name)
 def test_python_blocks_run(page, tmp_path, monkeypatch):
+    """Those of the tutorial need the runs of its commands: test_tutorial.py runs both."""
     monkeypatch.chdir(tmp_path)
     names: dict = {"__name__": "docs"}
     for text in blocks(page, "python"):
@@ -53,19 +54,3 @@ def test_commands_exist_and_their_settings_load(page, tmp_path, monkeypatch):
             check_plan(make_plan([word for word in words[2:] if "=" in word], None, trials, "episodes", False))
         elif words[1:2] == ["evaluate"]:
             load_settings([word for word in words[2:] if word.startswith("env")])
-
-
-def test_links_between_pages_work():
-    for page in PAGES:
-        for target, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page.read_text()):
-            if "://" in target:
-                continue
-            there = page.parent / target if target else page
-            assert there.exists(), f"{page.name} links to {target}"
-            assert not anchor or anchor in anchors(there), f"{page.name} links to {target}#{anchor}"
-
-
-def anchors(page: Path) -> set[str]:
-    """Return GitHub's anchors of the headings: lower case, no punctuation, - for a space."""
-    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}

@@ -2,76 +2,22 @@
 
 import json
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
 
 from holdfast.cli.app import main
 from holdfast.config import load_settings
 from holdfast.envs import python_env
 from holdfast.errors import SettingsError
 from holdfast.evaluate import Estimate, certify
-from holdfast.evaluate.certificate import Wiped, estimate
-from holdfast.policies import Policy, make_policy
+from holdfast.evaluate.certificate import estimate
+from holdfast.evaluate.memoryless import Memoryless, taught_without_memory
+from holdfast.policies import make_policy
 from holdfast.rollout import Episode
 from holdfast.spec import keys
 from holdfast.trainer import train
-
-
-class Echo(gymnasium.Env):
-    """Reward for saying which of two numbers was shown `delay` steps ago; nothing is to be said before."""
-
-    def __init__(self, delay: int, cue_at_start: bool = False):
-        self.delay, self.cue_at_start = delay, cue_at_start
-        self.observation_space = spaces.Discrete(2)
-        self.action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.shown = [int(self.np_random.integers(2))]
-        return self.shown[-1], {}
-
-    def step(self, action):
-        said_right = len(self.shown) > self.delay and action == self.shown[0 if self.cue_at_start else -1 - self.delay]
-        self.shown.append(int(self.np_random.integers(2)))
-        ended = len(self.shown) > self.delay + 8
-        return self.shown[-1], float(said_right) / 8, ended, False, {}
-
-
-class Shifts(Policy):
-    """Remembers the last observations, newest first, as +1 or -1, and says the one of `delay` steps ago."""
-
-    def __init__(self, spec, delay: int, remembers: int):
-        super().__init__(spec)
-        self.delay, self.remembers = delay, remembers
-        self.weight = torch.nn.Parameter(torch.zeros(1))
-
-    @property
-    def state_shapes(self):
-        return ((1, self.remembers),)
-
-    def unroll(self, inputs, first, start):
-        (memory,), said = start, []
-        for obs, begins in zip(inputs["env_obs"], first, strict=True):
-            memory = torch.where(begins.view(1, -1, 1), torch.zeros_like(memory), memory)
-            now = 2.0 * obs.view(1, -1, 1).float() - 1
-            seen = torch.cat([now, memory], -1)
-            said.append(torch.stack([torch.zeros_like(seen[0, :, 0]), seen[0, :, self.delay]], -1))
-            memory = seen[..., : self.remembers]
-        return torch.stack(said), torch.zeros(first.shape), (memory,)
-
-
-class First(Shifts):
-    """Remembers the first observation of the episode, and says it."""
-
-    def unroll(self, inputs, first, start):
-        (memory,), said = start, []
-        for obs, begins in zip(inputs["env_obs"], first, strict=True):
-            memory = torch.where(begins.view(1, -1, 1), 2.0 * obs.view(1, -1, 1).float() - 1, memory)
-            said.append(torch.stack([torch.zeros(obs.shape[0]), memory[0, :, 0]], -1))
-        return torch.stack(said), torch.zeros(first.shape), (memory,)
+from support.echo import Echo, First, Same, Shifts
 
 
 @pytest.mark.parametrize(("delay", "remembers"), [(1, 1), (3, 3), (3, 8), (5, 6)])
@@ -114,15 +60,6 @@ def test_more_steps_than_are_tried(monkeypatch):
     assert "more than 2 steps" in found.sentence
 
 
-class Same(Echo):
-    """Every observation of an episode is the same, so none has to be remembered."""
-
-    def step(self, action):
-        _, *rest = super().step(action)
-        self.shown[-1] = self.shown[0]
-        return self.shown[0], *rest
-
-
 class Trusts(Shifts):
     """Says the observation, plus what it remembers of the last one twice; with an empty memory, it says the contrary."""
 
@@ -146,6 +83,52 @@ def test_memory_that_is_used_but_not_needed():
     assert found.swapped.mean < 0.7
     assert found.averaged.mean == found.intact.mean
     assert (found.needs_memory, found.needs_steps) == (False, 0)
+
+
+class Habit(Shifts):
+    """Trusts what it remembers of the last observation; without memory, it says what `without` makes of the present one."""
+
+    def __init__(self, spec):
+        super().__init__(spec, 0, 1)
+        self.without = torch.nn.Parameter(torch.tensor(-0.2))
+
+    def unroll(self, inputs, first, start):
+        (memory,), said = start, []
+        for obs, begins in zip(inputs["env_obs"], first, strict=True):
+            memory = torch.where(begins.view(1, -1, 1), torch.zeros_like(memory), memory)
+            now = 2.0 * obs.view(1, -1, 1).float() - 1
+            says = torch.where(memory.abs() < 0.5, self.without * now, now + 2 * memory)[0, :, 0]
+            said.append(torch.stack([torch.zeros_like(says), says], -1))
+            memory = now
+        return torch.stack(said), torch.zeros(first.shape), (memory,)
+
+
+def test_a_copy_that_is_taught_to_act_without_memory_shows_that_it_is_not_needed():
+    env = python_env(Same, kwargs={"delay": 0})
+    policy = Habit(env.describe())
+    before = {name: weight.clone() for name, weight in policy.state_dict().items()}
+    found = certify(policy, env, episodes=60)
+    assert found.intact.mean == 7 / 8  # the memory is empty at the first step
+    assert max(found.wiped.mean, found.swapped.mean, found.averaged.mean) < 0.7
+    assert found.taught.mean == 1.0
+    assert (found.needs_memory, found.needs_steps) == (False, 0)
+    assert "taught" in found.sentence
+    assert all(torch.equal(weight, before[name]) for name, weight in policy.state_dict().items())
+
+
+def test_the_copy_finds_the_best_action_without_memory():
+    """Half of the observations are wrong to repeat, so the copy has the return of a guess."""
+    env = python_env(Echo, kwargs={"delay": 2})
+    found = certify(Shifts(env.describe(), 2, 2), env, episodes=60)
+    assert found.taught.mean == pytest.approx(0.5, abs=0.15)
+
+
+def test_a_policy_without_trainable_weights_is_its_own_copy():
+    env = python_env(Echo, kwargs={"delay": 1})
+    policy = Shifts(env.describe(), 1, 1)
+    policy.requires_grad_(False)
+    pupil = taught_without_memory(policy, env, 10, 0, True, 1000)
+    assert torch.equal(pupil.state_dict()["weight"], policy.state_dict()["weight"])
 
 
 def test_sampling_and_seeds():
@@ -183,7 +166,7 @@ def test_a_wiped_memory_does_not_know_the_last_action():
         keys.TRUNCATEDS: none,
         keys.LAST_ACTIONS: torch.tensor([[0, 1]]),
     }
-    for act, knows in ((policy.act, True), (Wiped(policy), False)):
+    for act, knows in ((policy.act, True), (Memoryless(policy), False)):
         values = act(inputs, policy.initial_state(2)).values[0]
         assert (float(abs(values[0] - values[1]).detach()) > 1e-5) == knows
 

@@ -192,7 +192,7 @@ def commands():
 def test_a_child_that_a_world_forks_is_no_second_trainer(when, deed, behaved, commands, tmp_path):
     done = commands("train", *rowdy(**{when: f"fork_and_{deed}"}), "run=demo", cwd=tmp_path, limit=100)
     assert (done.code, done.err) == (0, "")
-    assert done.out.count("Next: ") == 1
+    assert done.out.count("Next, ") == 1
     assert_whole(tmp_path / "runs" / "demo")
     assert results(tmp_path / "runs" / "demo") == behaved
 
@@ -228,7 +228,7 @@ def test_a_world_that_breaks_the_process_is_named(deed, commands, tmp_path):
 def test_a_world_that_replaces_the_streams(behaved, commands, tmp_path):
     done = commands("train", *rowdy(step="replace_streams"), "run=demo", cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
-    assert "Next: " in done.out
+    assert "Next, " in done.out
     assert results(tmp_path / "runs" / "demo") == behaved
 
 

@@ -128,7 +128,7 @@ def _closing_lines(run: Path, summary: dict[str, Any], settings: Settings) -> st
         f"\n{summary['agent_steps']:,} steps in {summary['wall_s']:.0f} s ({summary['sps']:,.0f} steps/s): {result}{solved}.\n"
         f"Replay parity: largest |log-ratio| {summary['parity_max_abs_logratio']:.2g} (healthy: below 1e-5).\n"
         f"The run is in {shown}: metrics.jsonl, summary.json, config.yaml, checkpoints/.\n"
-        f"Next: {command} evaluate {shown}{trust}"
+        f"Next, see what it does, what it remembers, and what that is worth: {command} view {shown}{trust}"
     )
 
 

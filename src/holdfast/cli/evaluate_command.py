@@ -24,6 +24,7 @@ MEMORY = {
     "frozen": "as after the first observation of the episode",
     "swapped": "of another slot",
     "averaged": "the mean over all episodes and steps",
+    "taught": "none: a copy of the agent that was taught to act without",
 }
 
 

@@ -9,18 +9,18 @@ import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from holdfast.cli.base import PyAgent, RunsDir, Words, app, check_output
 from holdfast.cli.failures import reporting_failures
 from holdfast.custom_code import exits_reported
-from holdfast.errors import SettingsError, for_terminal, printable, reason_of
+from holdfast.errors import SettingsError, for_terminal, printable
 
 CLEAR_LINE = "\r\033[K"
 REDRAW_S = 0.1
-PAGE = "view.html"  # in the run folder
+PORT = 6420
 
 
 @app.command()
@@ -39,6 +39,10 @@ def view(
     gif: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a clip as a GIF.")] = None,
     mp4: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a clip as a video; needs ffmpeg.")] = None,
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a picture of one step.")] = None,
+    mettascope: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write the episodes there as replays for MettaScope, MettaGrid's viewer."),
+    ] = None,
     agent: Annotated[int, typer.Option(min=0, help="Agent in clips and pictures.")] = 0,
     episode: Annotated[
         int | None, typer.Option(min=0, help="Episode in clips and pictures; default: two with different decisions.")
@@ -58,7 +62,9 @@ def view(
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed for the episodes.")] = 1_000_000,
     checkpoint: Annotated[str | None, typer.Option(help="Checkpoint name, or `best`; default: the newest.")] = None,
     max_steps: Annotated[int, typer.Option(min=1, help="Fail if an episode has more steps than this.")] = 100_000,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of the server; default: 6420.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help=f"Port of the server, 0 for any; default: {PORT}.")
+    ] = None,
     py_agent: PyAgent = None,
     runs_dir: RunsDir = Path("runs"),
 ) -> None:
@@ -68,14 +74,16 @@ def view(
     holdfast view first
     holdfast view runs/first --html first.html --episodes 5
     holdfast view first env=memory env.corridor=6
-    holdfast view first --gif first.gif --png first.png
+    holdfast view first --gif first.gif --png decision.png
     holdfast view
 
     Without a run, serve all runs of the folder on localhost, live while they train.
     """
     with reporting_failures(), exits_reported():
         if run is None:
-            _serve(runs_dir, port)
+            if any((html, gif, mp4, png, mettascope)):
+                raise SettingsError("name the run to look at, as in holdfast view first --html first.html.")
+            _serve(runs_dir, PORT if port is None else port)
             return
         if port is not None:
             raise SettingsError("--port: only for the server, which holdfast view without a run starts.")
@@ -84,58 +92,53 @@ def view(
         from holdfast.runs import find_run
         from holdfast.runs.folder import CONFIG
         from holdfast.view.clips import Files, write_files
-        from holdfast.view.run_page import see_run
+        from holdfast.view.mettascope import check_replays, replays_written, write_replays
+        from holdfast.view.run_page import see_run, write_page
         from holdfast.view.selection import check_agent
 
         files = Files(gif, mp4, png, agent, episode, step, fps)
         files.check(episodes)
         folder = find_run(run, runs_dir)
         env = load_run_world(folder / CONFIG, words or [])
+        if mettascope is not None:
+            check_replays(mettascope, env)
         if agent:
             check_agent(agent, env.describe().agents_per_env)
-        only_files = bool(files.paths) and html is None
-        certificate = certificate and not only_files
+        needs_page = html is not None or not (files.paths or mettascope)
         with progress_line() as progress:
             seen = see_run(
-                folder, env, episodes, not sample, seed, checkpoint, max_steps, py_agent, certificate, progress
+                folder,
+                env,
+                episodes,
+                not sample,
+                seed,
+                checkpoint,
+                max_steps,
+                py_agent,
+                certificate and needs_page,
+                progress,
             )
-            clip_notes = write_files(seen.data, files, progress)
-        for line in (*clip_notes, *(f"Wrote {printable(str(path), 150)}" for path in files.paths.values())):
-            typer.echo(line)
-        if only_files:
-            return
-        from holdfast.view.page import render_page
-
-        page = render_page(seen.data).encode()
-        path = _write(page, html, folder)
-        for note in seen.recording.notes:
-            typer.echo(note)
-        if seen.data["certificate"]:
-            typer.echo(seen.data["certificate"]["sentence"])
-        typer.echo(
-            f"{seen.recording.num_episodes} episodes of checkpoint {seen.data['run']['checkpoint']}: {len(page) / 1e6:.1f} MB"
-        )
-        if html is None and _has_browser() and webbrowser.open(path.absolute().as_uri()):
-            typer.echo(f"Opened {path}")
-        else:
-            typer.echo(f"Open {path} in a browser.")
+            lines = write_files(seen.data, files, progress)
+            lines = [*lines, *(f"Wrote {printable(str(path), 150)}" for path in files.paths.values())]
+            if mettascope is not None:
+                lines.append(replays_written(write_replays(mettascope, env, seed, seen, progress), seen))
+        if needs_page:
+            path, size = write_page(seen, folder, html)
+            worth = seen.data["certificate"]
+            lines = [
+                *seen.recording.notes,
+                *([worth["sentence"]] if worth else []),
+                *lines,
+                _shown(seen, path, size, html),
+            ]
+        typer.echo("\n".join(lines))
 
 
-def _write(page: bytes, html: Path | None, folder: Path) -> Path:
-    """Write the page to the file that the user named, or into the run folder."""
-    from holdfast.files import Folder
-
-    if html is not None:
-        html.write_bytes(page)
-        return html
-    try:
-        with Folder.open(folder) as files:
-            files.replace(PAGE, page)
-    except OSError as error:
-        raise SettingsError(
-            f"{folder / PAGE}: cannot be written ({reason_of(error)}). Name another file: --html FILE."
-        ) from error
-    return folder / PAGE
+def _shown(seen: Any, path: Path, size: int, html: Path | None) -> str:
+    """Open the page unless the user named a file, and return the line that says where it is."""
+    what = f"{seen.recording.num_episodes} episodes of checkpoint {seen.data['run']['checkpoint']}, {size / 1e6:.1f} MB"
+    opened = html is None and _has_browser() and webbrowser.open(path.absolute().as_uri())
+    return f"{what}: {'opened' if opened else 'open in a browser:'} {printable(str(path), 200)}"
 
 
 def _has_browser() -> bool:
@@ -163,5 +166,12 @@ def progress_line() -> Iterator[Callable[[str], None]]:
         print(CLEAR_LINE, end="", file=sys.stderr, flush=True)
 
 
-def _serve(runs_dir: Path, port: int | None) -> None:
-    raise SettingsError(f"{printable(str(runs_dir))}: name a run, as in holdfast view first.")
+def _serve(runs_dir: Path, port: int) -> None:
+    from holdfast.view.serve import serve
+
+    def ready(url: str) -> None:
+        typer.echo(f"{printable(str(runs_dir), 150)}: {url}  (Ctrl-C ends it)")
+        if sys.stdout.isatty() and _has_browser():
+            webbrowser.open(url)
+
+    serve(runs_dir, port, ready)

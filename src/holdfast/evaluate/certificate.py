@@ -17,6 +17,7 @@ from holdfast.config.sections import EnvSection
 from holdfast.deploy.loading import load_agent_for_world
 from holdfast.errors import SettingsError
 from holdfast.evaluate.evaluation import check_numbers
+from holdfast.evaluate.memoryless import Memoryless, taught_without_memory
 from holdfast.policies import Policy
 from holdfast.policies.tensordict_api import Acted, Inputs
 from holdfast.recurrence import State
@@ -58,11 +59,12 @@ class Certificate:
     frozen: memory stays as it was after the first observation of the episode.
     swapped: the agent keeps its memory up to date, but acts with that of another slot.
     averaged: memory is its own mean over all episodes and steps: usual values that say nothing about this episode.
+    taught: a copy of the agent that was taught to act without memory; None if the return does not fall without memory anyway.
     steps_back: the return by how many observations are remembered; what was before them is `averaged`.
     needs_steps: the smallest number of observations with the return of the intact memory; None if more than were tried.
     episodes: how many were played for each figure.
-    needs_memory: whether the return falls if memory says nothing about the episode. An agent may use its memory where it does
-        not need it: then a wiped or swapped memory, which is unusual, misleads it, but an averaged one does not.
+    needs_memory: whether the return falls without memory, of the agent and of the copy. An agent may use its memory where it
+        does not need it: then its own return falls, because an unusual memory misleads it, but not that of the copy.
     """
 
     intact: Estimate
@@ -70,6 +72,7 @@ class Certificate:
     frozen: Estimate
     swapped: Estimate
     averaged: Estimate
+    taught: Estimate | None = None
     steps_back: list[StepsBack] = field(default_factory=list)
     needs_steps: int | None = 0
     needs_memory: bool = False
@@ -81,10 +84,16 @@ class Certificate:
         """What the figures mean."""
         if not self.needs_memory:
             best = max(self.wiped.mean, self.swapped.mean, self.averaged.mean)
+            if self.taught is not None:
+                return (
+                    f"Memory is not needed: this agent uses it (return {self.intact.mean:.4g}, {best:.4g} without), but a copy "
+                    f"that was taught to act without memory has a return of {self.taught.mean:.4g}."
+                )
             return (
                 f"Memory is not needed: this agent's return is {self.intact.mean:.4g} with it, and {best:.4g} with a memory that "
                 "says nothing about the episode."
             )
+        assert self.taught is not None
         back = (
             f"more than {self.steps_back[-1].steps:,} steps"
             if self.needs_steps is None
@@ -92,7 +101,8 @@ class Certificate:
         )
         text = (
             f"Needs {back} of memory: return {self.intact.mean:.4g} with it, {self.wiped.mean:.4g} without, "
-            f"{self.swapped.mean:.4g} with that of another episode."
+            f"{self.taught.mean:.4g} of a copy that was taught to act without, "
+            f"{self.swapped.mean:.4g} with the memory of another episode."
         )
         if self.frozen.mean >= _least(self.intact, self.averaged):
             text += " What it remembers of the first observation of an episode is enough."
@@ -140,8 +150,8 @@ def certify(
         raise SettingsError("a certificate swaps the memory of two slots, so it needs at least two episodes at once.")
     lengths: list[int] = []  # of the intact episodes
 
-    def play(name: str, act: Act) -> Estimate:
-        finished = play_episodes(policy, env, episodes, seed, greedy, None, max_steps, act=act)
+    def play(name: str, act: Act, player: Policy = policy) -> Estimate:
+        finished = play_episodes(player, env, episodes, seed, greedy, None, max_steps, act=act)
         if not lengths:
             lengths.extend(episode.length for episode in finished)
         found = estimate(finished, policy.spec.agents_per_env)
@@ -149,14 +159,18 @@ def certify(
         return found
 
     recorder = Recorder(policy)
-    intact, wiped = play("intact", recorder), play("wiped", Wiped(policy))
+    intact, wiped = play("intact", recorder), play("wiped", Memoryless(policy))
     frozen, swapped = play("frozen", Frozen(policy)), play("swapped", Swapped(policy))
     usual = recorder.usual_memory()
     averaged = play("averaged", LastSteps(policy, 0, usual))
     curve = {0: averaged}
     least = _least(intact, averaged)
     uninformed = max(wiped.mean, swapped.mean, averaged.mean)
-    needs_memory = uninformed < least and intact.mean - uninformed > SMALL * max(abs(intact.mean), abs(uninformed))
+    needs_memory, taught = _falls(intact, uninformed, least), None
+    if needs_memory:
+        pupil = taught_without_memory(policy, env, episodes, seed, greedy, max_steps)
+        taught = play("taught", Memoryless(pupil), pupil)
+        needs_memory = _falls(intact, taught.mean, least)
     if needs_memory:
         far = min(max(lengths), MAX_STEPS_BACK)
         _search(curve, lambda n: play(f"{n} step{'s' * (n != 1)}", LastSteps(policy, n, usual)), least, far)
@@ -167,6 +181,7 @@ def certify(
         frozen,
         swapped,
         averaged,
+        taught,
         [StepsBack(**asdict(curve[steps]), steps=steps) for steps in sorted(curve)],
         min(enough, default=None) if needs_memory else 0,
         needs_memory,
@@ -190,6 +205,11 @@ def _search(curve: dict[int, Estimate], play: Callable[[int], Estimate], least: 
             reached = middle
         else:
             missed = middle
+
+
+def _falls(intact: Estimate, without: float, least: float) -> bool:
+    """Return whether this mean return without memory is less than that with it, by more than a small difference."""
+    return without < least and intact.mean - without > SMALL * max(abs(intact.mean), abs(without))
 
 
 def _least(intact: Estimate, averaged: Estimate) -> float:
@@ -253,17 +273,6 @@ class LastSteps:
         acted = self.policy.act(joined, tuple(leaf.expand(-1, slots, -1).contiguous() for leaf in self.usual))
         last = acted.actions[-1:], acted.log_prob[-1:], acted.values[-1:], state
         return Acted(*last, None if acted.params is None else acted.params[-1:])
-
-
-class Wiped:
-    """Take every observation for the first of an episode."""
-
-    def __init__(self, policy: Policy):
-        self.policy = policy
-
-    def __call__(self, inputs: Inputs, state: State) -> Acted:
-        first = {**inputs, keys.DONES: torch.ones_like(inputs[keys.DONES])}
-        return self.policy.act(first, self.policy.initial_state(state[0].shape[1]))._replace(state=state)
 
 
 class Frozen:

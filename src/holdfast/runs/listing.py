@@ -56,7 +56,7 @@ class FoundRun:
 def find_runs(runs_dir: Path) -> tuple[list[FoundRun], list[str]]:
     """Return the runs in a folder and in its sweeps, newest last, and a line about every run that cannot be read."""
     found, problems = [], []
-    for name, path in _folders(runs_dir):
+    for name, path in run_folders(runs_dir):
         try:
             settings = {g.key: str(g.value) for g in flatten(read_run_config(path / CONFIG), CONFIG)}
             found.append(FoundRun(name, path, settings, _began(path)))
@@ -224,7 +224,7 @@ def whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None
 
 
-def _folders(runs_dir: Path) -> Iterator[tuple[str, Path]]:
+def run_folders(runs_dir: Path) -> Iterator[tuple[str, Path]]:
     """Yield name and path of every folder with a config.yaml, in `runs_dir` and in the folders in it, such as sweeps."""
     try:
         with os.scandir(runs_dir) as entries:

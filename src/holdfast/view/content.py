@@ -25,7 +25,7 @@ from holdfast.view.units import order_of_units
 
 FORMAT = 1
 LEAF_NAMES = ("h", "c")
-LARGEST = 0.999  # quantile of the absolute activity that is drawn with the strongest colour
+LARGEST = 0.99  # quantile of a unit's absolute activity that counts as its largest
 MAX_DRAWN = 50_000  # numbers of an observation that are shown
 
 
@@ -92,12 +92,21 @@ def memory_pictures(policy: Policy, recording: Recording) -> tuple[list[list[np.
             activity = [track.states[leaf][:, layer] for track in recording.tracks]  # [T, A, units]
             flat = np.concatenate([each.reshape(-1, each.shape[-1]) for each in activity])
             order = order_of_units(flat, MAX_UNITS)
-            scale = float(np.quantile(np.abs(flat[:, order]), LARGEST)) or 1.0
+            scale = _scale(np.quantile(np.abs(flat[:, order]), LARGEST, axis=0))
             for kept, each in zip(pictures, activity, strict=True):
                 kept.append(np.round(np.clip(each[..., order] / scale, -1, 1) * 127).astype(np.int8))
             names.append(name if layers == 1 else f"{name}, layer {layer + 1}")
             scales.append(scale)
     return (pictures if names else []), names, scales
+
+
+def _scale(largest: np.ndarray) -> float:
+    """Return the activity that is drawn with the strongest colour, given the largest of each unit.
+
+    A few units of a cell state may count to hundreds; the others should still be visible.
+    """
+    moving = largest[largest > 1e-6]
+    return float(min(moving.max(), 2 * np.median(moving))) if moving.size else 1.0
 
 
 def _track(

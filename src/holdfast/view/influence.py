@@ -16,10 +16,10 @@ from holdfast.policies import Policy, Sampling
 from holdfast.spec import keys
 from holdfast.view.recording import Recording, Track
 
-REPLACEMENTS = 4  # other observations tried in place of each one
+REPLACEMENTS = 8  # other observations tried in place of each one; fewer could by chance all have the same cue
 MAX_LOOKBACK = 256
 MIN_LOOKBACK = 16
-BUDGET = 600_000  # steps of the policy, for a whole recording; the lookback is shorter if it does not suffice
+BUDGET = 1_200_000  # steps of the policy, for a whole recording; the lookback is shorter if it does not suffice
 ROWS = 512  # replayed at once
 Span = tuple[int, int]  # steps of a track between which memory is not reset
 
@@ -75,7 +75,6 @@ def _replace(
     counts = np.array([len(found) for found in others.values()])
     starts = np.repeat([*others], counts)  # [R]
     steps = starts + np.arange(length)[:, None]  # [length, R]
-    inside = steps < span[1]
     steps = np.minimum(steps, span[1] - 1)
     inputs = {key: torch.from_numpy(x[:, agent][steps]) for key, x in track.inputs.items()}
     inputs[keys.OBS][0] = torch.from_numpy(np.concatenate([*others.values()]))
@@ -85,7 +84,7 @@ def _replace(
     )  # at the first step of an episode, the policy itself resets the memory
     actions = torch.from_numpy(track.actions[:, agent][steps])
     moved = policy.score(inputs, before, actions).log_prob.numpy() - track.log_probs[:, agent][steps]
-    change = np.where(inside, 1 - np.exp(-np.abs(moved)), 0.0)  # [length, R]
+    change = 1 - np.exp(-np.abs(moved))  # [length, R]
     largest = np.maximum.reduceat(change, np.concatenate([[0], counts.cumsum()[:-1]]), axis=1)  # [length, sources]
     for column, step in enumerate(others):
         for back in range(min(length, span[1] - step)):

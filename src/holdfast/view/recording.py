@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from holdfast.policies.tensordict_api import Acted, Inputs
 from holdfast.recurrence import State
 from holdfast.rollout import play_episodes
 from holdfast.rollout.play import MAX_EPISODE_STEPS
-from holdfast.spec import keys
+from holdfast.spec import TokenObs, keys
 from holdfast.view.frames import FrameStore
 
 TRACKS = 4  # environments; the episodes are divided among them
@@ -125,8 +126,10 @@ def record(
 
 def drawable(env: EnvSection) -> EnvSection:
     """Return these settings such that environments render pictures, if they can."""
+    if not any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame looks for a screen even if it draws into arrays
     kwargs = getattr(env, "kwargs", None)
-    if kwargs is None or env.num_ready or "render_mode" in kwargs:
+    if kwargs is None or env.num_ready or "render_mode" in kwargs or isinstance(env.describe().obs, TokenObs):
         return env
     changed = env.model_copy(update={"kwargs": {**kwargs, "render_mode": "rgb_array"}})
     try:

@@ -15,9 +15,10 @@ from holdfast.checkpoint import read_facts
 from holdfast.config import load_run_settings
 from holdfast.config.sections import EnvSection, PolicySection
 from holdfast.deploy.loading import load_agent_for_world
-from holdfast.errors import HoldfastError, one_line
+from holdfast.errors import HoldfastError, SettingsError, one_line, printable, reason_of
 from holdfast.evaluate import certify
 from holdfast.evaluate.evaluation import check_numbers
+from holdfast.files import Folder
 from holdfast.policies import Policy
 from holdfast.rollout.play import MAX_EPISODE_STEPS
 from holdfast.runs.curves import read_curve
@@ -25,10 +26,12 @@ from holdfast.runs.folder import CONFIG
 from holdfast.runs.resumable import flatten
 from holdfast.view.content import content
 from holdfast.view.influence import influences, lookback_of
+from holdfast.view.page import render_page
 from holdfast.view.recording import Recording, record
 
 logger = logging.getLogger(__name__)
 
+PAGE = "view.html"  # in the run folder
 CURVE_POINTS = 500
 CERTIFIED_EPISODES = 100
 MAX_CERTIFIED_STEPS = 50_000  # of all slots in one figure of the certificate; it has about ten figures
@@ -93,6 +96,22 @@ def see_run(
         certificate=worth,
     )
     return Seen(policy, recording, moved, data)
+
+
+def write_page(seen: Seen, run_dir: Path, html: Path | None = None) -> tuple[Path, int]:
+    """Write the page to `html`, or as view.html into the run folder; return its path and its size in bytes."""
+    page = render_page(seen.data).encode()
+    try:
+        if html is not None:
+            html.write_bytes(page)
+        else:
+            with Folder.open(run_dir) as files:
+                files.replace(PAGE, page)
+    except OSError as error:
+        path = html or run_dir / PAGE
+        hint = "" if html else " Name another file: --html FILE."
+        raise SettingsError(f"{printable(str(path), 200)}: cannot be written ({reason_of(error)}).{hint}") from error
+    return html or run_dir / PAGE, len(page)
 
 
 def _agent_of(settings: PolicySection) -> str:

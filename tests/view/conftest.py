@@ -1,0 +1,65 @@
+"""A real browser for the tests of pages. Without one they are skipped, or fail with HOLDFAST_REQUIRE_BROWSER=1."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import pytest
+
+CHROMIUM = ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome")
+LOCAL = ("file:", "data:", "blob:", "about:")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A headless Chromium."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        _missing("the Python package playwright is missing: pip install playwright")
+    found = next((path for path in CHROMIUM if os.path.exists(path)), None) or shutil.which("chromium")
+    if not found:
+        _missing("Chromium is missing: apt-get install chromium")
+    root = hasattr(os, "geteuid") and os.geteuid() == 0
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"] if root else [])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A tab without network. The test fails on any console message, error, dialog or request for something not local.
+
+    `page.complaints` are these, for a test that expects one and clears the list.
+    """
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light", offline=True)
+    tab = context.new_page()
+    complaints: list[str] = []
+    tab.complaints = complaints
+    tab.on("console", lambda message: complaints.append(f"console: {message.text}"))
+    tab.on("pageerror", lambda error: complaints.append(f"error: {error}"))
+
+    def dismiss(dialog: Any) -> None:
+        complaints.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def route(route: Any) -> None:
+        if route.request.url.startswith(LOCAL):
+            route.continue_()
+            return
+        complaints.append(f"request: {route.request.url}")
+        route.abort()
+
+    tab.on("dialog", dismiss)
+    context.route("**/*", route)
+    yield tab
+    context.close()
+    assert complaints == []
+
+
+def _missing(what: str) -> NoReturn:
+    if os.environ.get("HOLDFAST_REQUIRE_BROWSER") == "1":
+        pytest.fail(what)
+    pytest.skip(what)

@@ -1,0 +1,76 @@
+"""A server in this process, and a real browser: Debian's Chromium, driven by playwright."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.view.serve import RunServer
+from holdfast.view.serve.pages import view_command
+
+REQUIRED = os.environ.get("HOLDFAST_REQUIRE_BROWSER") == "1"
+Serve = Callable[..., RunServer]
+
+
+@contextmanager
+def running(server: RunServer) -> Iterator[RunServer]:
+    thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.05))
+    thread.start()
+    try:
+        with server:
+            yield server
+            server.shutdown()
+    finally:
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """A function that serves a runs folder until the test ends."""
+    with ExitStack() as stack:
+        yield lambda runs, command=view_command: stack.enter_context(running(RunServer(runs, 0, command)))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    chromium = shutil.which("chromium")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        sync_playwright = None
+    if sync_playwright is None or chromium is None:
+        missing = "the Python package playwright" if sync_playwright is None else "Debian's chromium"
+        if REQUIRED:
+            pytest.fail(f"needs {missing}")
+        pytest.skip(f"needs {missing}")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def tab(browser: Any, serve: Serve) -> Iterator[Callable[..., Any]]:
+    """A function that opens the site of a runs folder in a new tab. At the end, nothing may have gone wrong in it."""
+    from support.tabs import Tab  # needs playwright
+
+    tabs = []
+
+    def make(runs: Path, words: str = "", server: RunServer | None = None, **options: Any) -> Tab:
+        tabs.append(Tab(browser, (server or serve(runs)).url, **options))
+        tabs[-1].open(words)
+        return tabs[-1]
+
+    yield make
+    for each in tabs:
+        each.context.close()
+    for each in tabs:
+        each.check()

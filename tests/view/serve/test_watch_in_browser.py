@@ -1,0 +1,80 @@
+"""The button `Watch`: the page of a run in its own tab, which can read nothing from the server."""
+
+import pytest
+
+from support.shown_runs import make_run
+from support.tabs import until
+
+PAGE = """<!doctype html><title>page</title><style>p { color: red }</style><p id=out>-</p><script>
+fetch('/data/runs').then(() => 'read', () => 'refused').then(async (text) => {
+  let cookies = 'refused'; try { document.cookie; cookies = 'read' } catch {}
+  let opener = window.opener ? 'read' : 'refused';
+  document.querySelector('#out').textContent = [text, cookies, opener, origin].join(' ')
+})</script>"""
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """Let `holdfast view` be a script, as in test_pages.py."""
+
+    def use(code):
+        package = tmp_path / "fake" / "holdfast" / "cli"
+        package.mkdir(parents=True)
+        for init in (package.parent, package):
+            (init / "__init__.py").write_text("")
+        (package / "child.py").write_text(
+            f"import os, sys, time\npipe, _, run, _, file, _, checkpoint = sys.argv[1:]\n{code}\n"
+        )
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path / "fake"))
+
+    return use
+
+
+@pytest.fixture
+def runs(tmp_path):
+    make_run(tmp_path / "runs", "<b>demo</b>".replace("/", "\u2044"), checkpoint="00000020")
+    return tmp_path / "runs"
+
+
+def watch(tab):
+    with tab.context.expect_page() as opened:
+        tab.page.click(".go a")
+    return opened.value
+
+
+def test_the_page_of_a_run_opens_in_its_own_tab_and_is_isolated(tab, runs, program, tmp_path):
+    go = str(tmp_path / "go")
+    wait = f"print('episode 1 <b>of</b> 20', flush=True)\nwhile not os.path.exists({go!r}): time.sleep(0.02)"
+    program(f"{wait}\nopen(file, 'w').write({PAGE!r})")
+    tab = tab(runs)
+    page = watch(tab)
+    until(page, "document.querySelector('#text').textContent.includes('<b>of</b>')")
+    assert "00000020" in page.inner_text("#what")
+    (tmp_path / "go").touch()
+    until(page, "document.querySelector('#out')?.textContent.includes(' ')")
+    assert page.inner_text("#out") == "refused refused refused null"
+    assert page.evaluate("getComputedStyle(document.querySelector('#out')).color") == "rgb(255, 0, 0)"
+    assert tab.page.locator("#list").is_visible()
+
+
+def test_an_error_is_shown_as_text_with_a_button_to_try_again(tab, runs, program, tmp_path):
+    marker = str(tmp_path / "ok")
+    program(
+        f"if not os.path.exists({marker!r}): sys.exit('needs <img src=x onerror=alert(1)>')\nopen(file, 'w').write('<p id=out>made')"
+    )
+    page = watch(tab(runs))
+    page.wait_for_selector("#again:visible")
+    assert page.inner_text("#text") == "needs <img src=x onerror=alert(1)>"
+    assert page.evaluate("document.images.length") == 0
+    (tmp_path / "ok").touch()
+    page.click("#again")
+    page.wait_for_selector("#out")
+
+
+def test_a_run_that_is_not_there_is_an_error_in_words(browser, serve, runs):
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"{serve(runs).url}watch?run=../secret")
+    page.wait_for_selector("#again:visible")
+    assert "not available" in page.inner_text("#what")
+    context.close()

@@ -1,0 +1,42 @@
+"""Frames of long recordings stay small."""
+
+import numpy as np
+
+from holdfast.view import frames
+from holdfast.view.frames import FrameStore
+
+
+class Noise:
+    """A world whose frames cannot be compressed."""
+
+    def __init__(self):
+        self.generator, self.drawn = np.random.default_rng(0), 0
+
+    def picture(self, number):
+        self.drawn += 1
+        return self.generator.integers(0, 255, (40, 60, 3), np.uint8)
+
+
+def test_above_the_limit_every_second_frame_is_dropped(monkeypatch):
+    monkeypatch.setattr(frames, "MAX_BYTES", 50_000)
+    store, world = FrameStore(), Noise()
+    numbers = [store.picture_of(world, 0, step, starts=step % 50 == 0) for step in range(200)]
+    assert store.stride > 1
+    assert str(store.stride) in store.notes[0]
+    assert world.drawn < 200
+    shown = store.thinned(numbers, [0, 50, 100, 150])
+    assert shown[50] == numbers[50]  # the start of an episode, whatever the stride
+    assert all(shown[step] == numbers[step] for step in range(0, 200, store.stride))
+    assert all(shown[step] <= numbers[step] for step in range(200))
+    assert sum(len(store.image(number)) for number in set(shown)) < 80_000
+
+
+def test_large_frames_are_scaled():
+    store = FrameStore()
+
+    class Wide:
+        def picture(self, number):
+            return np.zeros((300, 1200, 3), np.uint8)
+
+    store.picture_of(Wide(), 0, 0, starts=True)
+    assert store.size == (320, 80)

@@ -1,0 +1,511 @@
+"""The page of `holdfast view` in a real browser: facts of its elements and of window.holdfast.state()."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from holdfast.view.page import encode_array, render_page
+
+from . import synthetic
+
+KINDS = {
+    "maze": synthetic.maze,
+    "large_grid": synthetic.large_grid,
+    "frames": synthetic.frames,
+    "observation": synthetic.observation,
+    "without_memory": synthetic.without_memory,
+}
+EPISODE = 8  # steps of an episode of the maze
+CHOICE = EPISODE - 1  # the step of an episode at which the cue is needed
+Show = Callable[..., Any]
+
+
+@pytest.fixture
+def show(page: Any, tmp_path: Path) -> Show:
+    """Return a function that opens data as a page and waits for its first frame."""
+
+    def open_page(data: dict[str, Any], place: str = "") -> Any:
+        path = tmp_path / "page.html"
+        path.write_text(render_page(data), "utf-8")
+        page.goto(path.as_uri() + place)
+        page.wait_for_selector("html[data-ready='1']", state="attached")
+        return page
+
+    return open_page
+
+
+def state(page: Any) -> dict[str, Any]:
+    return page.evaluate("window.holdfast.state()")
+
+
+def wait_until(page: Any, expression: str, arg: Any = None) -> None:
+    """Wait until the expression is true. Playwright's own way needs eval, which the page does not allow."""
+    for _ in range(1500):
+        if page.evaluate(expression, arg):
+            return
+        page.wait_for_timeout(20)
+    pytest.fail(f"never true: {expression}")
+
+
+def seek(page: Any, *place: int) -> None:
+    page.evaluate("place => window.holdfast.seek(...place)", list(place))
+
+
+def pixels(page: Any, selector: str) -> str:
+    """The content of a canvas, to compare with another."""
+    return page.evaluate("selector => document.querySelector(selector).toDataURL()", selector)
+
+
+def colors(page: Any, selector: str) -> int:
+    """How many different colours a canvas contains."""
+    return page.evaluate(
+        """selector => {
+            const canvas = document.querySelector(selector);
+            const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+            return new Set(new Uint32Array(data.buffer)).size;
+        }""",
+        selector,
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_opens_and_draws_every_step(show: Show, kind: str) -> None:
+    page = show(KINDS[kind]())
+    now = state(page)
+    assert page.evaluate("window.holdfast.ready") is True
+    assert (now["track"], now["step"], now["agent"], now["playing"]) == (0, 0, 0, False)
+    pictures = set()
+    for step in range(now["steps"]):
+        seek(page, 0, step, 0)
+        assert state(page)["step"] == step
+        if step < 6:
+            wait_until(page, "document.getElementById('world').width > 0")
+            pictures.add(pixels(page, "#world"))
+    assert colors(page, "#world") > 2
+    assert len(pictures) > 1
+    assert page.locator("#failure").is_hidden()
+
+
+def test_the_policy_of_the_page_allows_only_its_own_code(show: Show) -> None:
+    page = show(synthetic.maze())
+    content = page.locator("meta[http-equiv='Content-Security-Policy']").get_attribute("content")
+    assert "default-src 'none'" in content
+    assert "unsafe" not in content
+    page.evaluate("document.head.append(Object.assign(document.createElement('script'), {text: 'window.foreign = 1'}))")
+    assert page.evaluate("window.foreign") is None
+    assert any("Content Security Policy" in complaint for complaint in page.complaints)
+    page.complaints.clear()
+
+
+def test_play_advances_and_stops_at_the_end(show: Show) -> None:
+    page = show(synthetic.maze())
+    page.select_option("#speed", "60")
+    page.click("#play")
+    assert state(page)["playing"]
+    wait_until(page, "window.holdfast.state().step > 1")
+    wait_until(page, "!window.holdfast.state().playing")
+    assert state(page)["step"] == state(page)["steps"] - 1
+    page.click("#play")
+    wait_until(page, "window.holdfast.state().step > 1")
+    page.click("#play")
+    assert not state(page)["playing"]
+
+
+def test_scrubs_by_click_and_drag(show: Show) -> None:
+    page = show(synthetic.maze())
+    steps = state(page)["steps"]
+    for canvas in page.locator("#timeline .lane canvas").all():
+        box = canvas.bounding_box()
+        canvas.click(position={"x": box["width"] * 10.5 / steps, "y": box["height"] / 2})
+        assert state(page)["step"] == 10
+        canvas.click(position={"x": 1, "y": box["height"] / 2})
+        assert state(page)["step"] == 0
+    page.evaluate("window.scrollTo(0, 0)")
+    box = page.locator("#timeline .lane canvas").first.bounding_box()
+    page.mouse.move(box["x"] + 2, box["y"] + 5)
+    page.mouse.down()
+    for step in (3, 7, 20):
+        page.mouse.move(box["x"] + box["width"] * (step + 0.5) / steps, box["y"] + 5)
+        assert state(page)["step"] == step
+    page.mouse.up()
+    page.mouse.move(box["x"] + 2, box["y"] + 5)
+    assert state(page)["step"] == 20
+
+
+def test_the_cursor_line_is_at_the_step(show: Show) -> None:
+    page = show(synthetic.maze())
+    box = page.locator("#timeline .lane canvas").first.bounding_box()
+    for step in (0, 17, 47):
+        seek(page, 0, step, 0)
+        cursor = page.locator(".cursor").bounding_box()
+        assert cursor["x"] + cursor["width"] / 2 == pytest.approx(box["x"] + box["width"] * (step + 0.5) / 48, abs=2)
+
+
+def test_a_long_track_shows_a_window_that_follows(show: Show) -> None:
+    page = show(synthetic.long(steps=500, units=16))
+    for step in (0, 130, 499, 250):
+        seek(page, 0, step, 0)
+        shown = state(page)["shown"]
+        assert shown["count"] < 500
+        assert shown["first"] <= step < shown["first"] + shown["count"]
+    box = page.locator("canvas.overview").bounding_box()
+    page.mouse.click(box["x"] + box["width"] * 0.9, box["y"] + 5)
+    assert state(page)["step"] == pytest.approx(450, abs=2)
+
+
+def test_keyboard(show: Show) -> None:
+    page = show(synthetic.maze())
+
+    def after(*keys: str) -> tuple[int, int, int]:
+        for key in keys:
+            page.keyboard.press(key)
+        now = state(page)
+        return now["track"], now["step"], now["agent"]
+
+    assert after("ArrowRight", "ArrowRight") == (0, 2, 0)
+    assert after("ArrowLeft") == (0, 1, 0)
+    assert after("Shift+ArrowRight") == (0, EPISODE, 0)
+    assert after("ArrowRight", "End") == (0, 2 * EPISODE - 1, 0)
+    assert after("m") == (0, EPISODE, 0)
+    assert after("b") == (0, 2 * EPISODE - 1, 0)
+    assert after("Home") == (0, EPISODE, 0)
+    assert after("n") == (0, 2 * EPISODE - 1, 0)
+    assert after("Shift+ArrowLeft") == (0, 0, 0)
+    assert after("2") == (0, 0, 1)
+    assert after("9") == (0, 0, 1)
+    speed = state(page)["speed"]
+    page.keyboard.press("+")
+    assert state(page)["speed"] > speed
+    page.keyboard.press("-")
+    assert state(page)["speed"] == speed
+    page.keyboard.press("?")
+    assert page.locator("dialog").is_visible()
+    page.keyboard.press("Escape")
+    assert page.locator("dialog").is_hidden()
+    page.keyboard.press(" ")
+    assert state(page)["playing"]
+    page.keyboard.press(" ")
+    assert not state(page)["playing"]
+
+
+def test_keys_work_after_a_click_on_a_button(show: Show) -> None:
+    page = show(synthetic.maze())
+    page.click("#next-episode")
+    page.keyboard.press(" ")
+    assert state(page)["playing"]
+    assert state(page)["episode"] == 1
+
+
+def test_episodes(show: Show) -> None:
+    page = show(synthetic.maze())
+    assert page.locator("#episodes option").count() == 12
+    page.select_option("#episodes", "1 2")
+    assert (state(page)["track"], state(page)["episode"], state(page)["stepOfEpisode"]) == (1, 2, 0)
+    page.click("#step-forward")
+    page.click("#to-reset")
+    assert state(page)["step"] == 2 * EPISODE
+    page.click("#previous-episode")
+    assert state(page)["episode"] == 1
+    seek(page, 1, 0, 0)
+    page.click("#previous-episode")
+    assert (state(page)["track"], state(page)["episode"]) == (0, 5)
+    page.click("#next-episode")
+    assert (state(page)["track"], state(page)["episode"]) == (1, 0)
+    assert page.locator("#episodes").input_value() == "1 0"
+
+
+def test_agents(show: Show) -> None:
+    page = show(synthetic.maze())
+    before = pixels(page, "#world")
+    page.click("[data-agent='1']")
+    assert state(page)["agent"] == 1
+    assert page.locator("[data-agent='1']").get_attribute("aria-pressed") == "true"
+    assert page.locator("[data-agent='0']").get_attribute("aria-pressed") == "false"
+    assert pixels(page, "#world") != before
+
+
+def test_the_action_is_marked_and_its_figures_are_shown(show: Show) -> None:
+    data = synthetic.maze()
+    track = data["tracks"][0]
+    track["probabilities"][CHOICE, 0] = [0, 0, 255, 0, 0]
+    track["chosen"][CHOICE, 0] = 2
+    track["value"][CHOICE, 0] = 0.25
+    track["reward"][:EPISODE, 0] = [0.5, 0, 0, 0, 0, 0, 0, 1]
+    page = show(data)
+    seek(page, 0, CHOICE, 0)
+    assert page.locator(".option.chosen .option-name").all_inner_texts() == ["move_south"]
+    assert page.locator(".option.chosen .percent").inner_text() == "100%"
+    figures = [page.locator(f"#{name}").inner_text() for name in ("value", "reward", "so-far")]
+    assert [float(figure) for figure in figures] == [0.25, 1, 1.5]
+
+
+def test_the_most_telling_observation(show: Show) -> None:
+    data = synthetic.maze()
+    data["tracks"][0]["influence"][CHOICE, 0, :] = 0
+    data["tracks"][0]["influence"][CHOICE, 0, 5] = 204
+    data["tracks"][0]["influence"][CHOICE, 1, :] = 12  # below 0.05
+    page = show(data)
+    seek(page, 0, CHOICE, 0)
+    assert state(page)["telling"] == {"back": 5, "step": CHOICE - 5, "influence": pytest.approx(0.8)}
+    assert page.locator(".influence").inner_text() == "0.8"
+    assert colors(page, "#past-world") > 2
+    page.click("#jump-telling")
+    assert state(page)["step"] == CHOICE - 5
+    page.click("#back")
+    assert state(page)["step"] == CHOICE
+    seek(page, 0, CHOICE, 1)
+    assert state(page)["telling"] is None
+    assert page.locator("#nothing-telling").is_visible()
+    assert page.locator("#past-world").is_hidden()
+    page.keyboard.press("m")
+    assert state(page)["step"] == CHOICE
+
+
+def test_influence_does_not_reach_into_the_episode_before(show: Show) -> None:
+    data = synthetic.maze()
+    data["tracks"][0]["influence"][EPISODE + 2, 0, :] = 255
+    page = show(data)
+    seek(page, 0, EPISODE + 2, 0)
+    assert state(page)["telling"]["step"] >= EPISODE
+
+
+def test_the_address_keeps_the_place(show: Show) -> None:
+    page = show(synthetic.maze(), "#track=1&step=12&agent=1")
+    assert (state(page)["track"], state(page)["step"], state(page)["agent"]) == (1, 12, 1)
+    page.click("#step-forward")
+    wait_until(page, "location.hash === '#track=1&step=13&agent=1'")
+    page.reload()
+    page.wait_for_selector("html[data-ready='1']", state="attached")
+    assert (state(page)["track"], state(page)["step"], state(page)["agent"]) == (1, 13, 1)
+    page.evaluate("location.hash = '#track=0&step=3&agent=0'")
+    wait_until(page, "window.holdfast.state().step === 3")
+
+
+@pytest.mark.parametrize("place", ["#track=99&step=-5&agent=77", "#step=1e99&track=x", "#%E0%A4%A", "#step=<b>"])
+def test_an_impossible_address_opens_the_nearest_place(show: Show, place: str) -> None:
+    now = state(show(synthetic.maze(), place))
+    assert 0 <= now["track"] < now["tracks"]
+    assert 0 <= now["step"] < now["steps"]
+    assert 0 <= now["agent"] < now["agents"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("width", [360, 700])
+def test_fits_narrow_screens(show: Show, page: Any, kind: str, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 740})
+    show(KINDS[kind]())
+    assert page.evaluate("document.scrollingElement.scrollWidth") <= width
+    for canvas in page.locator("canvas:visible").all():
+        box = canvas.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width + 1
+
+
+def test_follows_a_change_of_the_width(show: Show) -> None:
+    page = show(synthetic.maze())
+    seek(page, 0, 20, 0)
+    page.set_viewport_size({"width": 360, "height": 740})
+    wait_until(page, "document.scrollingElement.scrollWidth <= 360")
+    wait_until(page, "document.querySelector('#timeline canvas').getBoundingClientRect().right <= 361")
+    assert state(page)["step"] == 20
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_dark(show: Show, page: Any, kind: str) -> None:
+    show(KINDS[kind](), "#step=7")
+    light = [pixels(page, f"#timeline .lane:nth-child({n}) canvas") for n in (1, 2)]
+    page.emulate_media(color_scheme="dark")
+    wait_until(page, "getComputedStyle(document.body).backgroundColor !== 'rgb(255, 255, 255)'")
+    wait_until(page, "light => document.querySelector('#timeline canvas').toDataURL() !== light", arg=light[0])
+    assert pixels(page, "#timeline .lane:nth-child(2) canvas") != light[1]
+
+
+HOSTILE = [
+    "<img src=x onerror=window.hit=1>",
+    "</script><script>window.hit=1</script>",
+    '"><script>window.hit=1</script>',
+    "{{ 7 * 7 }}</style><svg onload=window.hit=1>",
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_with_markup_are_shown_as_text(show: Show, name: str) -> None:
+    data = synthetic.maze()
+    data["run"] = {**data["run"], **dict.fromkeys(("name", "world", "agent", "checkpoint", "how", "version"), name)}
+    data["settings"] = {name: name}
+    data["notes"] = [name]
+    data["choices"] = [{"name": name, "options": [name] * 5}]
+    data["scene"]["types"] = ["wall", "agent", *[f"{name}{i}" for i in range(4)]]
+    data["scene"]["resources"] = [name, name]
+    data["memory"][0]["name"] = name
+    data["certificate"]["sentence"] = f"{name}: {name}"
+    data["tracks"][0]["episodes"][0]["ended"] = name
+    page = show(data)
+    seek(page, 0, CHOICE, 0)
+    assert page.evaluate("window.hit") is None
+    assert name in page.title()
+    page.click("summary")
+    shown = page.locator("main").inner_text()
+    assert shown.count(name) >= 15
+    assert page.locator("main img").count() == 0
+    assert page.locator("main script").count() == 0
+    assert page.locator("#settings code").all_inner_texts() == [name, name]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_with_markup_of_numbers_and_parts(show: Show, name: str) -> None:
+    data = synthetic.frames()
+    data["numbers"][0]["name"] = name
+    assert name in show(data).locator("main").inner_text()
+    data = synthetic.observation()
+    data["scene"]["parts"][0]["name"] = name
+    page = show(data)
+    assert page.evaluate("window.hit") is None
+
+
+def replace_data(text: str, packed: str) -> str:
+    return re.sub(r'(id="data">)[^<]*', lambda found: found[1] + packed, text)
+
+
+def pack(data: Any) -> str:
+    return base64.b64encode(gzip.compress(json.dumps(data).encode())).decode()
+
+
+def unpack(text: str) -> Any:
+    found = re.search(r'id="data">([^<]*)', text)
+    assert found
+    return json.loads(gzip.decompress(base64.b64decode(found[1])))
+
+
+def broken(change: Callable[[dict[str, Any]], Any]) -> Callable[[str], str]:
+    """Return a function that applies `change` to the data in the text of a page."""
+
+    def apply(text: str) -> str:
+        data = unpack(text)
+        change(data)
+        return replace_data(text, pack(data))
+
+    return apply
+
+
+DAMAGE = {
+    "truncated": lambda text: replace_data(text, unpacked(text)[: len(unpacked(text)) // 2]),
+    "empty": lambda text: replace_data(text, ""),
+    "no base64": lambda text: replace_data(text, "%%%%"),
+    "no gzip": lambda text: replace_data(text, base64.b64encode(b"hello").decode()),
+    "another format": broken(lambda data: data.update(format=2)),
+    "no tracks": broken(lambda data: data.update(tracks=[])),
+    "nothing": lambda text: replace_data(text, pack({})),
+    "null": lambda text: replace_data(text, pack(None)),
+    "short array": broken(lambda data: data["tracks"][0]["value"].update(data="AAAA")),
+    "wrong shape": broken(lambda data: data["tracks"][0]["chosen"].update(shape=[3, 1])),
+    "unknown type": broken(lambda data: data["tracks"][1]["reward"].update(type="f128")),
+    "missing memory": broken(lambda data: data["tracks"][0]["memory"].pop()),
+    "missing steps of the world": broken(lambda data: data["tracks"][0]["scene"]["moves"].pop()),
+    "uncovered steps": broken(lambda data: data["tracks"][0]["episodes"].pop()),
+    "unknown scene": broken(lambda data: data["scene"].update(kind="hologram")),
+    "types of objects missing": broken(lambda data: data["scene"].pop("types")),
+}
+
+
+def unpacked(text: str) -> str:
+    found = re.search(r'id="data">([^<]*)', text)
+    assert found
+    return found[1]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_data_gives_a_message(page: Any, tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(DAMAGE[damage](render_page(synthetic.maze())), "utf-8")
+    page.goto(path.as_uri())
+    page.wait_for_selector("#failure:visible")
+    assert page.locator("#failure").inner_text().strip()
+    assert page.evaluate("document.documentElement.dataset.ready") is None
+    assert page.evaluate("window.holdfast.ready") is False
+
+
+def test_a_damaged_frame_does_not_stop_the_page(show: Show) -> None:
+    data = synthetic.frames()
+    data["tracks"][0]["scene"]["images"][1] = "AAAA"
+    page = show(data)
+    for step in range(6):
+        seek(page, 0, step, 0)
+        page.wait_for_timeout(20)
+    assert state(page)["step"] == 5
+    assert page.locator("#failure").is_hidden()
+
+
+def test_an_agent_that_left_has_no_action(show: Show) -> None:
+    data = synthetic.maze()
+    data["tracks"][0]["valid"][4:EPISODE, 1] = 0
+    page = show(data)
+    seek(page, 0, 3, 1)
+    assert page.locator(".absent").is_hidden()
+    seek(page, 0, 4, 1)
+    assert page.locator(".absent").is_visible()
+    assert page.locator(".choices").is_hidden()
+
+
+def test_an_observation_is_drawn_part_by_part(show: Show) -> None:
+    data = synthetic.observation()
+    page = show(data)
+    values = data["tracks"][0]["scene"]["values"]
+    values[1] = values[0]
+    values[2] = values[0]
+    values[2, 0, -1] += 1  # the last part only
+    page = show(data)
+    pictures = []
+    for step in range(3):
+        seek(page, 0, step, 0)
+        pictures.append(pixels(page, "#world"))
+    assert pictures[0] == pictures[1] != pictures[2]
+
+
+def test_without_memory_there_is_a_note_and_no_picture(show: Show) -> None:
+    page = show(synthetic.without_memory())
+    assert page.locator("#no-memory").is_visible()
+    assert page.locator(".lane.memory").count() == 0
+    assert page.locator("#past-world").is_hidden()
+    assert show(synthetic.maze()).locator(".lane.memory").count() == 2
+
+
+def test_certificate_and_training(show: Show) -> None:
+    page = show(synthetic.maze())
+    assert page.locator("#headline").inner_text() == "Needs at least 3 steps of memory"
+    assert page.locator(".ways tr").count() == 5
+    assert page.locator("#certificate circle").count() == 5
+    assert page.locator("#certificate circle.enough").count() == 2
+    assert page.locator("#training polyline").count() == 1
+    page = show(synthetic.without_memory())
+    assert page.locator("#certificate, #training").count() == 0
+
+
+def test_what_cannot_be_a_number_in_json() -> None:
+    data = synthetic.maze()
+    data["tracks"][0]["episodes"][0]["returns"] = [float("nan"), np.float32("inf")]
+    assert unpack(render_page(data))["tracks"][0]["episodes"][0]["returns"] == [None, None]
+
+
+def test_arrays_are_little_endian_in_c_order() -> None:
+    array = np.asfortranarray(np.array([[1, 2], [3, 4]], dtype=">i2"))
+    encoded = encode_array(array.astype(np.int16))
+    assert encoded["type"] == "i16"
+    assert encoded["shape"] == [2, 2]
+    assert base64.b64decode(encoded["data"]) == b"\1\0\2\0\3\0\4\0"
+    assert encode_array(np.array([True]))["type"] == "u8"
+    with pytest.raises(TypeError, match="complex128"):
+        encode_array(np.array([1j]))
+
+
+def test_the_same_data_gives_the_same_page() -> None:
+    assert render_page(synthetic.maze()) == render_page(synthetic.maze())
