@@ -38,10 +38,10 @@ def test_the_memory_grows_with_the_step():
             assert empty[round(STRIPS_X + (step + 0.5) * width)] == (step > position)
 
 
-def test_the_memory_is_blue_where_positive_and_orange_where_negative():
+def test_the_memory_is_blue_where_negative_and_orange_where_positive():
     image = np.asarray(diverging(np.array([[-1.0, 0.0, 1.0]])))[0].astype(int)
-    assert image[0][0] > image[0][2] + 100
-    assert image[2][2] > image[2][0] + 100
+    assert image[0][2] > image[0][0] + 100
+    assert image[2][0] > image[2][2] + 100
     assert image[1].min() > 230
 
 
