@@ -14,7 +14,7 @@ from PIL import Image, ImageSequence
 
 from holdfast.cli.app import main
 from holdfast.errors import SettingsError
-from holdfast.view import clips
+from holdfast.view import clips, run_page
 from holdfast.view.clips import PAUSE_MS, Files, find_encoder, frames_of, write_files
 from holdfast.view.drawing import MEMORY, STRIPS_X, draw_step
 from holdfast.view.drawing.canvas import CARD
@@ -250,6 +250,19 @@ def test_the_command_writes_all_files_of_one_recording(run, tmp_path, capsys):
         assert clip.size == (800, 450)
         assert picture.size == (1600, 900)
     assert not (run / "view.html").exists()
+
+
+def test_files_and_the_page_are_made_of_one_recording(run, tmp_path, monkeypatch):
+    recorded = []
+    see_run = run_page.see_run
+    monkeypatch.setattr(run_page, "see_run", lambda *args: recorded.append(see_run(*args)) or recorded[-1])
+    png, html = tmp_path / "step.png", tmp_path / "page.html"
+    with pytest.raises(SystemExit) as ended:
+        main(["view", str(run), "--png", str(png), "--html", str(html), "--episodes", "3", "--no-certificate"])
+    assert not ended.value.code
+    assert len(recorded) == 1
+    assert html.read_text().startswith("<!doctype html>")
+    assert png.stat().st_size > 10_000
 
 
 @pytest.mark.parametrize(("option", "value"), [("--agent", "2"), ("--step", "99"), ("--episode", "3")])

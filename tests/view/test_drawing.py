@@ -38,10 +38,10 @@ def test_the_memory_grows_with_the_step():
             assert empty[round(STRIPS_X + (step + 0.5) * width)] == (step > position)
 
 
-def test_the_memory_is_blue_where_positive_and_orange_where_negative():
+def test_the_memory_is_blue_where_negative_and_orange_where_positive():
     image = np.asarray(diverging(np.array([[-1.0, 0.0, 1.0]])))[0].astype(int)
-    assert image[0][0] > image[0][2] + 100
-    assert image[2][2] > image[2][0] + 100
+    assert image[0][2] > image[0][0] + 100
+    assert image[2][0] > image[2][2] + 100
     assert image[1].min() > 230
 
 
@@ -142,6 +142,14 @@ def test_names_of_strangers(name):
     data["scene"]["vibes"] = ["", name]
     data["scene"]["resources"] = [name]
     assert draw_step(select(data), 5).size == (800, 450)
+
+
+def test_letters_that_the_font_lacks():
+    canvases = [Canvas(200, 20), Canvas(200, 20)]
+    for canvas, text in zip(canvases, ("Übung 迷\n", "Ubung ??"), strict=True):
+        canvas.text(0, 15, text, 10)
+    assert canvases[0].finished() == canvases[1].finished()
+    assert canvases[0].text_width("迷", 10) == canvases[0].text_width("?", 10) > 0
 
 
 def test_long_text_is_cut():

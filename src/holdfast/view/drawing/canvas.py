@@ -106,9 +106,9 @@ class Canvas:
 
 
 def diverging(values: np.ndarray) -> Image.Image:
-    """Return an image [rows, columns] of numbers from -1 (orange) over 0 (near white) to 1 (blue)."""
+    """Return an image [rows, columns] of numbers from -1 (blue) over 0 (near white) to 1 (orange), as on the page."""
     values = np.clip(values, -1, 1)[..., None]
-    middle, low, high = (np.array(_rgb(color), np.float64) for color in (GRID, ORANGE, BLUE))
+    middle, low, high = (np.array(_rgb(color), np.float64) for color in (GRID, BLUE, ORANGE))
     shades = np.where(values < 0, middle + (low - middle) * -values, middle + (high - middle) * values)
     return Image.fromarray(np.round(shades).astype(np.uint8))
 

@@ -15,7 +15,7 @@ MOST_PICTURES = 3  # of the memory
 ROW = 3  # pixels per unit
 GAP = 5
 LABEL_GAP = 18
-CONTRAST = 0.6  # exponent of the activity, so that small ones are seen, too
+CONTRAST = 0.75  # exponent of the activity, so that small ones are seen, too
 PAST_BAR, PRESENT_BAR = "#6fa3c4", "#c3cad2"
 
 

@@ -229,5 +229,5 @@ def _draw_bars(canvas: Canvas, values: np.ndarray, largest: np.ndarray, box: Box
     canvas.line([(middle, y), (middle, y + height)], LINE)
     for number, (value, most) in enumerate(zip(values, largest, strict=True)):
         top, length = y + pitch * (number + 0.18), reach * abs(value) / most
-        canvas.box(middle - length * (value < 0), top, length, pitch * 0.64, BLUE if value >= 0 else ORANGE)
+        canvas.box(middle - length * (value < 0), top, length, pitch * 0.64, ORANGE if value >= 0 else BLUE)
         canvas.text(x + 6, y + pitch * (number + 0.5), str(number), min(10, pitch * 0.7), MUTED, "lm")
