@@ -28,7 +28,7 @@ def test_train_resume_and_evaluate(tmp_path, monkeypatch, capsys):
     Path("mine.py").write_text(FILE)
     tiny = [*TINY, *SMALL_NET]
     assert holdfast([*TRAIN, *tiny]) == 0
-    assert f"evaluate runs/recall {EVALUATE[2]}" in capsys.readouterr().out
+    assert f"view runs/recall {EVALUATE[2]}" in capsys.readouterr().out
 
     Path("other").mkdir()
     Path("mine.py").rename("other/mine.py")

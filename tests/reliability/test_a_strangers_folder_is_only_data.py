@@ -251,6 +251,8 @@ ALLOWED = {
     ): "the folder that the user named with --mettagrid, and a staging folder beside it",
     ("view/mettascope.py", "replace"): "replays in the folder that the user named with --mettascope",
     ("view/mettascope.py", "unlink"): "replays in the folder that the user named with --mettascope",
+    ("view/clips.py", "write_bytes"): "the file that --gif, --mp4 or --png names",
+    ("view/clips.py", "read_bytes"): "a clip that was just made, in a temporary folder",
     ("view/run_page.py", "write_bytes"): "the page that --html names",
     ("view/page.py", "read_text"): "the page's own files",
     ("view/serve/site.py", "read_bytes"): "the site's own files, and plotly's script, of the installed packages",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import os
 import shutil
@@ -190,7 +189,9 @@ def find_encoder() -> str:
     if found := shutil.which("ffmpeg"):
         return found
     try:
-        return importlib.import_module("imageio_ffmpeg").get_ffmpeg_exe()
+        import imageio_ffmpeg  # pyright: ignore[reportMissingImports]
+
+        return imageio_ffmpeg.get_ffmpeg_exe()
     except Exception as error:  # not installed, or without a program for this machine
         raise SettingsError(
             "--mp4: needs ffmpeg. Install ffmpeg, or the package imageio-ffmpeg: pip install imageio-ffmpeg. --gif works without."

@@ -1,9 +1,7 @@
-"""A server in this process, and a real browser: Debian's Chromium, driven by playwright."""
+"""A server in this process, and tabs of the browser in which its site is open."""
 
 from __future__ import annotations
 
-import os
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,7 +13,6 @@ import pytest
 from holdfast.view.serve import RunServer
 from holdfast.view.serve.pages import view_command
 
-REQUIRED = os.environ.get("HOLDFAST_REQUIRE_BROWSER") == "1"
 Serve = Callable[..., RunServer]
 
 
@@ -37,24 +34,6 @@ def serve() -> Iterator[Serve]:
     """A function that serves a runs folder until the test ends."""
     with ExitStack() as stack:
         yield lambda runs, command=view_command: stack.enter_context(running(RunServer(runs, 0, command)))
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    chromium = shutil.which("chromium")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        sync_playwright = None
-    if sync_playwright is None or chromium is None:
-        missing = "the Python package playwright" if sync_playwright is None else "Debian's chromium"
-        if REQUIRED:
-            pytest.fail(f"needs {missing}")
-        pytest.skip(f"needs {missing}")
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 @pytest.fixture
