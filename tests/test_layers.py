@@ -9,7 +9,7 @@ import holdfast
 
 ROOT = Path(holdfast.__file__).parent
 LAYERS = [
-    {"errors", "streams"},
+    {"errors", "streams", "look"},
     {"files", "user_code"},
     {"spec", "custom_code", "ranks"},
     {"config"},

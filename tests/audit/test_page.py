@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from audit.mutants import ReferencePolicy
-from audit.mutants.episodes import LearningIgnoresResets, NeverResets
+from audit.mutants.episodes import ActingIgnoresTruncation, LearningIgnoresResets, NeverResets, ResetsAllSlots
 from audit.mutants.slots import ScalesByBatchMaximum
 from holdfast.audit import DEVIATIONS, Verdict, audit
 from holdfast.audit.dependence import DependencyMap
@@ -40,7 +40,7 @@ def cells(page, kind, what="changes", form="step"):
     """((slot, step) of the output, (slot, step or start) of the source) of the cells of one kind in one picture."""
     (drawn,) = re.findall(rf'<svg class="map"[^>]*aria-label="Dependency map, {what}, {form}\..*?</svg>', page, re.S)
     says = re.findall(
-        rf'class="{kind}"[^>]*><title>output: slot (\d) step (\d); input: slot (\d) (?:step )?(\w+)', drawn
+        rf'class="{kind}"[^>]*><title>output: slot (\d) step (\d); \w+: slot (\d) (?:step )?(\w+)', drawn
     )
     return {((b, t), (c, s)) for b, t, c, s in says}
 
@@ -134,6 +134,50 @@ def test_a_map_that_could_not_have_shown_a_leak_says_so(pages):
         for said in drawn.sentences
     )
     assert "leak would not show" not in pages[ReferencePolicy]
+
+
+# ----------------------------------------------------------------------------------------------------------- flags
+
+
+@pytest.fixture(scope="module")
+def page_of_flags():
+    """A function that returns the page of a policy that was audited with a single check and all maps of flags."""
+    return lambda kind: report_page(audit(kind(), CHECKS[:1], flag_maps=True))
+
+
+def test_flags_of_a_sound_policy_move_their_own_episode_and_nothing_else(page_of_flags):
+    page = page_of_flags(ReferencePolicy)
+    for form in ("step", "sequence", "act, terminated", "act, truncated"):
+        assert cells(page, "forbidden", "flags", form) == set()
+        moved = cells(page, "depends", "flags", form)
+        assert len(moved) == 21 + 12 + 16 + 10  # by hand from MAP_RESETS
+        assert (("1", "2"), ("1", "0")) in moved
+        assert (("1", "5"), ("1", "3")) in moved
+
+
+def test_a_flag_that_resets_other_slots_is_red_there(page_of_flags):
+    found = cells(page_of_flags(ResetsAllSlots), "forbidden", "flags", "sequence")
+    assert (("1", "1"), ("0", "1")) in found
+    assert all(output[0] != source[0] for output, source in found)
+
+
+def test_a_flag_without_effect_has_no_blue(page_of_flags):
+    page = page_of_flags(ActingIgnoresTruncation)
+    assert cells(page, "depends", "flags", "act, truncated") == set()
+    assert len(cells(page, "depends", "flags", "act, terminated")) == 59
+    assert "24 of 24 flags have no effect on the output of their own step." in page
+
+
+def test_a_policy_that_raises_when_a_flag_is_set_still_has_a_page(page_of_flags):
+    class Raises(ReferencePolicy):
+        def act(self, obs, terminated, truncated, slots):
+            if truncated.any():
+                raise ValueError("no truncation here")
+            return super().act(obs, terminated, truncated, slots)
+
+    page = page_of_flags(Raises)
+    assert "Dependency map, flags, sequence" in page
+    assert "Dependency map, flags, act" not in page
 
 
 # ------------------------------------------------------------------------------------------------------------ text

@@ -45,6 +45,7 @@ class Report:
     note: str = ""  # how weights were scaled for the audit
     not_scored: tuple[str, ...] = ()  # outputs of step that sequence does not return
     maps: dict[tuple[str, str], DependencyMap] = field(repr=False, default_factory=dict)
+    flag_maps: list[DependencyMap] = field(repr=False, default_factory=list)
 
     @property
     def failures(self) -> list[Finding]:
@@ -112,10 +113,12 @@ def audit(
     quick: bool = False,
     on_check: Callable[[str], None] | None = None,
     declared: Iterable[str] | str = (),
+    flag_maps: bool = False,
 ) -> Report:
     """Audit a subject. checks: names of those to run (all by default, the most important ones with `quick`).
 
-    declared: intended deviations, in addition to those that the subject declares itself.
+    declared: intended deviations, in addition to those that the subject declares itself. flag_maps: also measure which
+    output answers to which flag, for the report's page.
     """
     began = time.perf_counter()
     on_purpose = validate_declared(frozenset(_names(subject.declared)) | frozenset(_names(declared)))
@@ -131,8 +134,20 @@ def audit(
             findings.append(run_check(check, context))
         findings = diagnose(context, findings)
         calls = tuple(context.calls)
+        if flag_maps:
+            context.measure_flags()
     seconds = time.perf_counter() - began
-    return Report(subject.name, tuple(findings), on_purpose, seconds, calls, note, context.not_scored, context.maps)
+    return Report(
+        subject.name,
+        tuple(findings),
+        on_purpose,
+        seconds,
+        calls,
+        note,
+        context.not_scored,
+        context.maps,
+        context.flag_maps,
+    )
 
 
 def _names(names: Iterable[str] | str) -> Iterable[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 
@@ -24,6 +25,7 @@ class Context(Probe):
         self.declared = declared
         self.nan_found_by = ""  # the first check in which the policy returned NaN
         self.maps: dict[tuple[str, str], DependencyMap] = {}  # by (changes or gradients, form)
+        self.flag_maps: list[DependencyMap] = []
         self._long_runs: dict[str, Trace] = {}
 
     def require_module(self) -> nn.Module:
@@ -64,6 +66,14 @@ class Context(Probe):
         if ("gradients", form) not in self.maps:
             self.maps["gradients", form] = dependence.map_of_gradients(self, form)
         return self.maps["gradients", form]
+
+    @torch.no_grad()
+    def measure_flags(self) -> None:
+        """Measure the maps of flags, which only the page of an audit shows."""
+        for form in self.forms:
+            # A policy that raises here fails checks, too, which report it.
+            with suppress(Exception, SystemExit):
+                self.flag_maps += dependence.maps_of_flags(self, form)
 
     @cached_property
     def long_script(self) -> Script:

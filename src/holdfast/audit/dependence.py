@@ -1,10 +1,11 @@
-"""Dependency maps: which output depends on which input, measured by changing inputs and by differentiating."""
+"""Dependency maps: which output depends on which input, measured by changing inputs and flags, and by differentiating."""
 
 from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch import Tensor
 from holdfast.audit.compare import differences, largest_by_slot
 from holdfast.audit.findings import NO_GRADIENT, SAME
 from holdfast.audit.probe import Probe
-from holdfast.audit.script import SEQUENCE, Script
+from holdfast.audit.script import ACT, SEQUENCE, Script
 from holdfast.audit.subject import NotOfferedError, State
 
 # Slot 0 has no reset; the others are reset inside, at the first and the last step, and on consecutive steps.
@@ -25,13 +26,15 @@ differentiate = partial(torch.autograd.grad, retain_graph=True, materialize_grad
 class DependencyMap:
     """How strongly outputs depend on inputs. size[s, c, t, b]: effect of source s of slot c on slot b's output at step t.
 
-    Source 0 is the start state of a slot, source s > 0 its observation at step s - 1. NaN means not measured.
+    Source 0 is the start state of a slot, source s > 0 its observation at step s - 1; in a map of flags, the flag of that
+    observation, and no start state. NaN means not measured.
     """
 
-    kind: str  # changes or gradients
+    kind: str  # changes, gradients or flags
     form: str
     first: Tensor  # [T, B]
     size: Tensor  # [1 + T, B, T, B]
+    flag: str = ""  # in a map of flags, which one was changed if there are two: terminated or truncated
 
     @property
     def not_earlier(self) -> Tensor:
@@ -67,9 +70,9 @@ class DependencyMap:
     @property
     def limit(self) -> float:
         """Sizes above this count as a dependence. For gradients, it is relative to the largest finite allowed one."""
-        if self.kind == "changes":
-            return SAME
-        return NO_GRADIENT * self.largest(self.allowed & self.size.isfinite())[0]
+        if self.kind == "gradients":
+            return NO_GRADIENT * self.largest(self.allowed & self.size.isfinite())[0]
+        return SAME
 
     @property
     def same_slot(self) -> Tensor:
@@ -86,7 +89,8 @@ class DependencyMap:
             return 0.0, "", ""
         cells = self.size.where(where, -1.0)
         s, c, t, b = (int(i) for i in torch.unravel_index(cells.argmax(), cells.shape))
-        source = f"the start state of slot {c}" if s == 0 else f"the observation of slot {c} at step {s - 1}"
+        what = "flag" if self.kind == "flags" else "observation"
+        source = f"the start state of slot {c}" if s == 0 else f"the {what} of slot {c} at step {s - 1}"
         return float(cells.max()), f"the output of slot {b} at step {t}", source
 
 
@@ -111,6 +115,28 @@ def map_of_changes(probe: Probe, form: str) -> DependencyMap:
         for t in range(T):
             size[t + 1, b] = movement(script.with_obs(t, b, probe.other_obs(script.obs[t, b])))
     return DependencyMap("changes", form, script.first, size)
+
+
+def maps_of_flags(probe: Probe, form: str) -> list[DependencyMap]:
+    """Flip each flag in turn and measure how far each output moves. With memory of its own, a policy gets two flags."""
+    script, maps = probe.script(resets=MAP_RESETS), []
+    for flag in ("terminated", "truncated") if form == ACT else ("",):
+        effects = effects_of_flags(probe, form, replace(script, ended_by=flag))
+        size = torch.cat([torch.full_like(effects[:1], float("nan")), effects])
+        maps.append(DependencyMap("flags", form, script.first, size, flag))
+    return maps
+
+
+def effects_of_flags(probe: Probe, form: str, script: Script) -> Tensor:
+    """Return a tensor [t, b, t', b']: how far the output at (t', b') moves when the flag at (t, b) is flipped."""
+    T, B = script.first.shape
+    usual, size = probe.run(form, script), torch.zeros(T, B, T, B, dtype=torch.float64)
+    for t, b in product(range(T), range(B)):
+        first = script.first.clone()
+        first[t, b] = ~first[t, b]
+        flipped = probe.run(form, replace(script, first=first), usual.actions)
+        size[t, b] = differences(usual.outputs, flipped.outputs)
+    return size
 
 
 @torch.enable_grad()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from itertools import product
 
 import torch
 from torch import Tensor
 
 from holdfast.audit.cause import Cause, by_form
-from holdfast.audit.compare import differences
 from holdfast.audit.context import Context
+from holdfast.audit.dependence import effects_of_flags
 from holdfast.audit.findings import SAME
 from holdfast.audit.script import ACT
 
@@ -66,23 +65,13 @@ def misrouted_flags(ctx: Context) -> Cause | None:
 
     def of_form(form: str) -> Cause | None:
         kinds = ("terminated", "truncated") if form == ACT else ("",)
-        causes = {_match(_map_of_flags(ctx, form, kind), FLAG_ROUTES) for kind in kinds}
+        scripts = [replace(ctx.script(T=4, B=3), ended_by=kind) for kind in kinds]  # without flags, so each flip sets one
+        causes = {_match(effects_of_flags(ctx, form, each), FLAG_ROUTES) for each in scripts}
         return causes.pop() if len(causes) == 1 else None  # else it is about how episodes end
 
     script = ctx.script(T=4, B=3)
     other = replace(script, start=ctx.random_state(3))
     return by_form([form for form in ctx.forms if (ctx.compare(form, script, other) > SAME).any()], of_form)
-
-
-def _map_of_flags(ctx: Context, form: str, ended_by: str) -> Tensor:
-    """Return a tensor [t, b, t', b']: how far the output at (t', b') moves when the flag at (t, b) is set."""
-    script = replace(ctx.script(T=4, B=3), ended_by=ended_by)
-    usual, size = ctx.run(form, script), torch.zeros(4, 3, 4, 3, dtype=torch.float64)
-    for t, b in product(range(4), range(3)):
-        first = script.first.clone()
-        first[t, b] = True
-        size[t, b] = differences(usual.outputs, ctx.run(form, replace(script, first=first), usual.actions).outputs)
-    return size
 
 
 def misrouted_inputs(ctx: Context) -> Cause | None:

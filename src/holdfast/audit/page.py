@@ -1,4 +1,4 @@
-"""Render an audit as one self-contained HTML page: verdict, failures, dependency maps, all checks."""
+"""Render an audit as one self-contained HTML page: verdict, failures, maps of flags and dependencies, all checks."""
 
 from __future__ import annotations
 
@@ -15,20 +15,28 @@ from holdfast.audit.dependence import DependencyMap
 from holdfast.audit.findings import NO_GRADIENT, SAME, excuses_call
 from holdfast.audit.script import ACT, SEQUENCE, STEP
 from holdfast.audit.subject import ACROSS_EPISODES, DEVIATIONS
+from holdfast.look import LOOK_CSS
 
 # Names and evidence come from other people's code, so everything is escaped.
 LOADER = FileSystemLoader(Path(__file__).parent)
 TEMPLATES = Environment(loader=LOADER, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 KINDS = {
+    "flags": (
+        "Which output answers to which flag",
+        "The flag of each step and slot was flipped, one at a time: set where no episode starts, cleared where one does. A cell "
+        "shows how far the output in its column moved when the flag in its row was flipped. A flag may move outputs of "
+        "its own slot, from its own step until the next flag. A row without blue is a flag without effect.",
+    ),
     "changes": (
         "What moves when an input changes",
         "Inputs were changed one at a time. A cell shows how far the output in its column moved when the input in its "
-        f"row changed (relative to the output's size if that is above 1). Differences up to {SAME:.0e} do not count.",
+        f"row changed (relative to the output's size if that is above 1). Differences up to {SAME:.0e} do not count. "
+        "Rows named “start” are start states.",
     ),
     "gradients": (
         "What has a gradient",
         "Each output was differentiated with respect to each input. A cell shows the largest gradient between the two. "
-        f"Gradients up to {NO_GRADIENT:.0e} of the largest allowed one do not count.",
+        f"Gradients up to {NO_GRADIENT:.0e} of the largest allowed one do not count. Rows named “start” are start states.",
     ),
 }
 FORMS = {
@@ -41,11 +49,11 @@ MIN_OPACITY = 0.3  # of the weakest dependence, to tell it from none
 
 def report_page(report: Report) -> str:
     """Render the page."""
-    pictures = {key: picture(found, report.declared) for key, found in report.maps.items()}
-    galleries = [
-        (*texts, [pictures[kind, form] for form in FORMS if (kind, form) in pictures]) for kind, texts in KINDS.items()
-    ]
+    pictures = [picture(found, report.declared) for found in (*report.flag_maps, *report.maps.values())]
+    pictures.sort(key=lambda drawn: [*FORMS].index(drawn.form))
+    galleries = [(*texts, [drawn for drawn in pictures if drawn.kind == kind]) for kind, texts in KINDS.items()]
     return TEMPLATES.get_template("page.html.j2").render(
+        look=LOOK_CSS.read_text("utf-8"),
         report=report,
         counts=[(number, verdict) for verdict, number in report.counts().items() if number],
         declared=[(name, DEVIATIONS[name]) for name in sorted(report.declared)],
@@ -65,11 +73,13 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Picture:
-    """A dependency map to draw: rows are inputs, columns are outputs, both sorted by slot, then by step."""
+    """A map to draw: rows are inputs, columns are outputs, both sorted by slot, then by step."""
 
     kind: str
     form: str
+    title: str  # the form, and the flag if there are two
     about: str  # describes the form
+    inputs: list[str]  # the names of a slot's rows: steps, and the start state before them if the map has it
     starts: list[list[bool]]  # [T][B]: whether an episode starts
     cells: list[Cell]
     sentences: list[str]
@@ -77,9 +87,17 @@ class Picture:
 
 def picture(found: DependencyMap, declared: frozenset[str]) -> Picture:
     masks = kinds_of_cells(found, declared)
-    sentences = _sentences(found, masks, on_purpose(found, declared))
-    starts = found.first.bool().tolist()
-    return Picture(found.kind, found.form, FORMS.get(found.form, ""), starts, _cells(found, masks), sentences)
+    steps = [str(step) for step in range(len(found.first))]
+    return Picture(
+        found.kind,
+        found.form,
+        f"{found.form}, {found.flag}" if found.flag else found.form,
+        FORMS[found.form],
+        steps if found.kind == "flags" else ["start", *steps],
+        found.first.bool().tolist(),
+        _cells(found, masks),
+        _sentences(found, masks, on_purpose(found, declared)),
+    )
 
 
 def on_purpose(found: DependencyMap, declared: frozenset[str]) -> Tensor:
@@ -102,16 +120,19 @@ def kinds_of_cells(found: DependencyMap, declared: frozenset[str]) -> dict[str, 
 
 
 def _cells(found: DependencyMap, masks: dict[str, Tensor]) -> list[Cell]:
-    T = len(found.first)
+    T, flags = len(found.first), found.kind == "flags"
     strength = _strengths(found.size, masks["depends"])
     cells = []
     for name, mask in masks.items():
         for s, c, t, b in mask.nonzero().tolist():
+            if flags and s == 0:
+                continue  # a map of flags has no start states
             source = f"slot {c} {f'step {s - 1}' if s else 'start state'}"
             size = "not measured" if name == "unmeasured" else f"{float(found.size[s, c, t, b]):.2g}"
-            text = f"output: slot {b} step {t}; input: {source}; {size}"
+            text = f"output: slot {b} step {t}; {'flag' if flags else 'input'}: {source}; {size}"
             opacity = float(strength[s, c, t, b]) if name == "depends" else 1.0
-            cells.append(Cell(name, c * (T + 1) + s, b * T + t, round(opacity, 2), text))
+            row = c * T + s - 1 if flags else c * (T + 1) + s
+            cells.append(Cell(name, row, b * T + t, round(opacity, 2), text))
     return cells
 
 
@@ -141,12 +162,14 @@ def _sentences(found: DependencyMap, masks: dict[str, Tensor], excused: Tensor) 
         sentences.append(f"{numbers['unused']} allowed cells show no dependence.")
     T, B = found.first.shape
     unmoved = sum(int(masks["unused"][t + 1, b, t, b]) for t in range(T) for b in range(B))
-    if unmoved:  # otherwise such a map would look clean
+    if unmoved and found.kind == "flags":
+        sentences.append(f"{unmoved} of {T * B} flags have no effect on the output of their own step.")
+    elif unmoved:  # otherwise such a map would look clean
         sentences.append(
             f"At {unmoved} of {T * B} steps an output does not even depend on its own observation, so a leak would not "
             "show there."
         )
-    if numbers["unmeasured"]:
+    if numbers["unmeasured"] and found.kind != "flags":
         sentences.append(f"{numbers['unmeasured']} cells were not measured.")
     if numbers["depends"]:
         sizes = found.size[masks["depends"]]

@@ -197,7 +197,7 @@ def audit(
         bool, typer.Option("--github", help="Also print failures as annotations for GitHub Actions.")
     ] = False,
     html: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Also write an HTML page, with dependency maps.")
+        Path | None, typer.Option(metavar="PATH", help="Also write an HTML page, with maps of what depends on what.")
     ] = None,
     checks: Annotated[bool, typer.Option("--checks", help="List the checks and what each one verifies.")] = False,
     py_agent: PyAgent = None,
@@ -245,6 +245,7 @@ def audit(
                 runs_dir=runs_dir,
                 py_agent=py_agent,
                 output=output,
+                flag_maps=html is not None,
             )
         except HoldfastError as error:
             typer.echo(error_for(output, str(error)), nl=False)

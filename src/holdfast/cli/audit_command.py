@@ -45,6 +45,7 @@ def audit_target(
     runs_dir: Path,
     py_agent: str | None,
     output: Output,
+    flag_maps: bool,
 ) -> Report:
     """Audit the policy that TARGET names on the command line."""
     progress = Progress()
@@ -74,7 +75,7 @@ def audit_target(
 
         try:
             with naming_subject(subject):
-                return audit(subject, only, seed, quick, on_check, declared)
+                return audit(subject, only, seed, quick, on_check, declared, flag_maps)
         finally:
             if show:
                 print(CLEAR_LINE, end="", file=sys.stderr, flush=True)

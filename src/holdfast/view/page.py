@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from holdfast.look import LOOK_CSS
+
 ASSETS = Path(__file__).parent / "assets"
 # Names come from other people's worlds and runs, so everything is escaped.
 TEMPLATES = Environment(loader=FileSystemLoader(ASSETS), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-STYLES = ("look.css", "player.css")
 SCRIPTS = (
     "data.js",
     "draw.js",
@@ -44,7 +45,7 @@ TYPES = {
 
 def render_page(data: Mapping[str, Any]) -> str:
     """Return the page of `holdfast view` for `data`, whose arrays are NumPy arrays."""
-    style = "\n".join(_asset(name) for name in STYLES)
+    style = LOOK_CSS.read_text("utf-8") + _asset("player.css")
     script = "(() => {\n'use strict';\n" + "\n".join(_asset(name) for name in SCRIPTS) + "\n})();\n"
     packed = json.dumps(_plain(data), separators=(",", ":"), allow_nan=False).encode()
     return TEMPLATES.get_template("page.html.j2").render(

@@ -14,13 +14,13 @@ from pathlib import Path
 import pydantic_core
 
 from holdfast.errors import HoldfastError, printable
+from holdfast.look import LOOK_CSS
 from holdfast.runs.comparing import differing_settings
 from holdfast.view.serve.metrics import MAX_POINTS, SECONDS, STEPS
 from holdfast.view.serve.pages import Pages
 from holdfast.view.serve.watching import Runs, WatchedRun, id_of
 
 ASSETS = Path(__file__).parent / "assets"
-LOOK = Path(__file__).parents[1] / "assets" / "look.css"
 KINDS = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -66,7 +66,7 @@ class Site:
         self._files = {f"/{path.name}": path for path in sorted(ASSETS.iterdir()) if path.suffix in KINDS}
         self._files["/"] = self._files.pop("/index.html")
         self._files["/watch"] = self._files.pop("/watch.html")
-        self._files["/look.css"] = LOOK
+        self._files["/look.css"] = LOOK_CSS
         plotly = distribution("plotly")
         self._files["/plotly.js"] = Path(str(plotly.locate_file("plotly/package_data/plotly.min.js")))
         self._with_plotly = OURS.replace(
