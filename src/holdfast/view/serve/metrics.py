@@ -33,6 +33,7 @@ class Tail:
 
     def __init__(self) -> None:
         self.offset = 0  # bytes of the complete lines read
+        self.at_end = False  # whether the last look has reached the end of the file
         self._inode, self._before = -1, b""
 
     def continues(self, file: io.FileIO) -> bool:
@@ -46,10 +47,11 @@ class Tail:
         return same
 
     def blocks(self, file: io.FileIO, most: int = 2**62) -> Iterator[bytes]:
-        """Yield the complete lines that are new, in blocks, until about `most` bytes are read."""
+        """Yield the complete lines that are new, in blocks, until about `most` bytes are read, at least one line."""
         rest, done = b"", 0
         file.seek(self.offset)
-        while done < most and (data := file.read(CHUNK)):
+        self.at_end = False
+        while (done < most or done == len(rest)) and (data := file.read(CHUNK)):
             done += len(data)
             lines, newline, rest = (rest + data).rpartition(b"\n")
             if len(rest) > MAX_LINE:
@@ -58,10 +60,7 @@ class Tail:
                 self.offset += len(lines) + 1
                 self._before = (self._before + lines[-REMEMBERED:] + newline)[-REMEMBERED:]
                 yield lines
-
-    def ended(self, file: io.FileIO) -> bool:
-        """Return whether all complete lines have been read, as far as the size tells."""
-        return os.fstat(file.fileno()).st_size - self.offset <= MAX_LINE
+        self.at_end = file.tell() >= os.fstat(file.fileno()).st_size
 
 
 class Extremes:
@@ -82,7 +81,7 @@ class Extremes:
                     with suppress(ValueError):
                         value = float(piece[:40].split(b",", 1)[0].split(b"}", 1)[0])
                         self._found[place] = max(self._found[place], value if np.isfinite(value) else -np.inf)
-        return self._tail.ended(file)
+        return self._tail.at_end
 
     @property
     def offset(self) -> int:

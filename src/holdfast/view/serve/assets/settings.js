@@ -2,12 +2,12 @@
 import { byId, make, setText } from "./dom.js";
 import { state } from "./state.js";
 
-let last = {};
+let last = "";
 
 export function show(found, runs) {
-  const colors = runs.map((run) => `${run.name} ${state.runs.get(run.key)}`).join("\n");
-  if (last.found === found && last.colors === colors) return; // what is being read stays as it is
-  last = { found, colors };
+  const now = JSON.stringify([found, runs.map((run) => [run.name, state.runs.get(run.key)])]);
+  if (last === now) return; // what is being read stays as it is
+  last = now;
   const keys = runs.map((run) => run.key).filter((key) => found.runs[key]);
   const name = new Map(runs.map((run) => [run.key, run.name]));
   const differ = Object.entries(found.differ);
