@@ -9,7 +9,7 @@ import holdfast
 
 ROOT = Path(holdfast.__file__).parent
 LAYERS = [
-    {"errors", "streams", "look"},
+    {"errors", "streams", "threads", "look"},
     {"files", "user_code"},
     {"spec", "custom_code", "ranks"},
     {"config"},

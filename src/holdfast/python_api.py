@@ -9,7 +9,6 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from holdfast.config import Settings, load_run_world, load_settings
 from holdfast.config.ranks import plan_ranks, started_ranks
@@ -23,6 +22,7 @@ from holdfast.rollout.play import random_states_kept
 from holdfast.runs import find_run, read_metrics
 from holdfast.runs.folder import CONFIG, SUMMARY, has_begun
 from holdfast.runs.listing import read_facts
+from holdfast.threads import num_threads_kept
 from holdfast.user_code import code_name
 
 if TYPE_CHECKING:
@@ -69,12 +69,10 @@ def train(*words: str | Mapping[str, Any], callback: Callback | None = None, **s
         )
     if not _training.acquire(blocking=False):
         raise SettingsError("train: another thread of this process is training. Train in separate processes instead.")
-    threads = torch.get_num_threads()
     try:
-        with random_states_kept(found.seed):
+        with random_states_kept(found.seed), num_threads_kept():
             result = run_training(found, callback)
     finally:
-        torch.set_num_threads(threads)
         _training.release()
     if env_source is None and found.env.module_in(found.env.name):
         env_source = found.env.name  # code that the user named

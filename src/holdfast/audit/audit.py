@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +30,7 @@ from holdfast.audit.subject import (
 )
 from holdfast.config.nearest import did_you_mean
 from holdfast.errors import HoldfastError, SettingsError, first_line, place_of, printable
+from holdfast.threads import num_threads_kept
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,8 @@ def audit(
     began = time.perf_counter()
     on_purpose = validate_declared(frozenset(_names(subject.declared)) | frozenset(_names(declared)))
     # An audit before training must not change the run.
-    with torch.random.fork_rng(devices=[]), restored_afterwards(subject), ExitStack() as stack:
-        stack.callback(torch.set_num_threads, torch.get_num_threads())
-        torch.set_num_threads(1)  # more threads are slower for a handful of slots
+    # More threads are slower for a handful of slots.
+    with torch.random.fork_rng(devices=[]), restored_afterwards(subject), num_threads_kept(1):
         context, note = _prepare(subject, seed, on_purpose)
         findings = []
         for check in select_checks(checks, quick):

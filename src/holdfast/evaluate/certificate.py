@@ -24,6 +24,7 @@ from holdfast.recurrence import State
 from holdfast.rollout import Episode, play_episodes
 from holdfast.rollout.play import MAX_EPISODE_STEPS, Act
 from holdfast.spec import keys
+from holdfast.threads import num_threads_for, num_threads_kept
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000  # of the bootstrap
@@ -127,7 +128,8 @@ def certify_run(
     """Return the memory certificate of a run's newest usable checkpoint, or of `checkpoint`, in this world."""
     check_numbers(episodes, seed, max_steps)
     agent, _, path = load_agent_for_world(run_dir, env, checkpoint, py_agent)
-    found = certify(agent.policy, env, episodes, seed, greedy, max_steps, on_estimate)
+    with num_threads_kept(num_threads_for(agent.policy, episodes)):
+        found = certify(agent.policy, env, episodes, seed, greedy, max_steps, on_estimate)
     return replace(found, checkpoint=path.name)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -77,25 +78,44 @@ class _Lessons:
 
         return act
 
-    def gathered(self) -> tuple[dict[str, Tensor], Tensor]:
-        """Return inputs [1, N, ...] and actions [1, N, ...] of at most MAX_LESSONS steps."""
+    def gathered(self) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+        """Return inputs [1, N, ...] and actions [1, N, ...] of at most MAX_LESSONS steps, and the share [N] of each.
+
+        Equal ones are one lesson: a maze has a dozen different observations.
+        """
         slots = self.actions[0].shape[1]
         kept = range(0, len(self.actions), -(-len(self.actions) * slots // MAX_LESSONS))
-        inputs = {key: torch.cat([self.inputs[i][key] for i in kept], 1) for key in self.inputs[0]}
-        return only_firsts(inputs), torch.cat([self.actions[i] for i in kept], 1)
+        inputs = only_firsts({key: torch.cat([self.inputs[i][key] for i in kept], 1) for key in self.inputs[0]})
+        actions = torch.cat([self.actions[i] for i in kept], 1)
+        places, counts = _distinct([*inputs.values(), actions])
+        return {key: x[:, places] for key, x in inputs.items()}, actions[:, places], counts / counts.sum()
+
+
+def _distinct(tensors: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return one column of each group of columns in which all tensors [1, N, ...] are equal, and how many there are."""
+    columns = [np.ascontiguousarray(x[0].numpy()).reshape(x.shape[1], -1).view(np.uint8) for x in tensors]
+    joined = np.ascontiguousarray(np.concatenate(columns, 1))
+    rows = joined.view([("", np.void, joined.shape[1])]).ravel()
+    _, places, counts = np.unique(rows, return_index=True, return_counts=True)
+    order = places.argsort()
+    return torch.from_numpy(places[order]), torch.from_numpy(counts[order]).float()
 
 
 def _teach(pupil: Policy, lessons: _Lessons, seed: int) -> None:
     """Raise the pupil's probabilities of the teacher's actions."""
-    inputs, actions = lessons.gathered()
+    inputs, actions, shares = lessons.gathered()
     optimizer = torch.optim.Adam(pupil.parameters(), LEARNING_RATE)
     generator = torch.Generator().manual_seed(seed)
+    few = len(shares) <= BATCH
     with torch.enable_grad(), pupil.set_aside(Sampling(greedy=True)):
-        start = pupil.initial_state(BATCH)
+        start = pupil.initial_state(len(shares) if few else BATCH)
         for _ in range(UPDATES):
-            rows = torch.randint(actions.shape[1], (BATCH,), generator=generator)
-            batch = {key: x[:, rows] for key, x in inputs.items()}
-            loss = -pupil.score(batch, start, actions[:, rows]).log_prob.mean()
+            if few:
+                loss = -(pupil.score(inputs, start, actions).log_prob * shares).sum()
+            else:
+                rows = torch.multinomial(shares, BATCH, replacement=True, generator=generator)
+                batch = {key: x[:, rows] for key, x in inputs.items()}
+                loss = -pupil.score(batch, start, actions[:, rows]).log_prob.mean()
             if not loss.requires_grad:  # no weight has a part in the actions
                 return
             optimizer.zero_grad()

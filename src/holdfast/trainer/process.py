@@ -17,11 +17,10 @@ from holdfast.errors import SettingsError, lack_of_memory
 from holdfast.policies import Policy
 from holdfast.ppo import experience_bytes
 from holdfast.spec import keys
+from holdfast.threads import num_threads_for
 
-SMALL_WORK = 4e9  # floating point operations per minibatch
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # numbers from malloc.h
 ONE_GIB = 1 << 30
-ALL_THREADS = torch.get_num_threads()  # torch's default, read before any run changes it
 
 
 def prepare_process(settings: Settings) -> None:
@@ -58,12 +57,9 @@ def check_memory(settings: Settings, policy: Policy, plan: BatchPlan, num_slots:
 def choose_num_threads(policy: Policy, plan: BatchPlan) -> int:
     """Return 1 for small networks and for runs with several shards, torch's default number of threads for other ones.
 
-    Threads synchronise after every operation, so one that waits for a busy core delays all others: on a loaded two-core
-    machine, the quick start ran at 630 steps/s with two threads and at 3,200 with one. The choice depends only on sizes,
-    because the number of threads changes rounding.
+    The choice depends only on sizes, because the number of threads changes rounding.
     """
-    operations = 6 * plan.minibatch_size * sum(p.numel() for p in policy.parameters())  # forward and backward
-    return 1 if operations < SMALL_WORK or plan.shards > 1 else ALL_THREADS
+    return 1 if plan.shards > 1 else num_threads_for(policy, plan.minibatch_size)
 
 
 def keep_freed_memory() -> bool:

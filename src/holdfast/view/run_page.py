@@ -24,6 +24,7 @@ from holdfast.rollout.play import MAX_EPISODE_STEPS
 from holdfast.runs.curves import read_curve
 from holdfast.runs.folder import CONFIG
 from holdfast.runs.resumable import flatten
+from holdfast.threads import num_threads_for, num_threads_kept
 from holdfast.view.content import content
 from holdfast.view.influence import influences, lookback_of
 from holdfast.view.page import render_page
@@ -69,13 +70,18 @@ def see_run(
     check_numbers(episodes, seed, max_steps)
     agent, settings, path = load_agent_for_world(run_dir, env, checkpoint, py_agent)
     policy = agent.policy
-    recording = record(policy, env, episodes, seed, greedy, max_steps, lambda step: progress(f"playing: step {step:,}"))
-    lookback = lookback_of(recording, policy)
-    total = sum(track.steps * track.agents for track in recording.tracks)
-    moved = influences(
-        policy, recording, lookback, lambda done: progress(f"what decided each action: {done:,} of {total:,}")
-    )
-    worth = _certificate(policy, env, recording, greedy, seed, max_steps, progress) if certificate else None
+    with num_threads_kept(num_threads_for(policy, CERTIFIED_EPISODES)):
+        recording = record(
+            policy, env, episodes, seed, greedy, max_steps, lambda step: progress(f"playing: step {step:,}")
+        )
+        total = sum(track.steps * track.agents for track in recording.tracks)
+        moved = influences(
+            policy,
+            recording,
+            lookback_of(recording, policy),
+            lambda done: progress(f"what decided each action: {done:,} of {total:,}"),
+        )
+        worth = _certificate(policy, env, recording, greedy, seed, max_steps, progress) if certificate else None
     progress("drawing")
     run = {
         "name": run_dir.absolute().name,
