@@ -39,9 +39,7 @@ def pages(reports):
 def cells(page, kind, what="changes", form="step"):
     """((slot, step) of the output, (slot, step or start) of the source) of the cells of one kind in one picture."""
     (drawn,) = re.findall(rf'<svg class="map"[^>]*aria-label="Dependency map, {what}, {form}\..*?</svg>', page, re.S)
-    says = re.findall(
-        rf'class="{kind}"[^>]*><title>output: slot (\d) step (\d); \w+: slot (\d) (?:step )?(\w+)', drawn
-    )
+    says = re.findall(rf'class="{kind}"[^>]*><title>output: slot (\d) step (\d); \w+: slot (\d) (?:step )?(\w+)', drawn)
     return {((b, t), (c, s)) for b, t, c, s in says}
 
 

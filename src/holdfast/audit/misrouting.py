@@ -65,7 +65,9 @@ def misrouted_flags(ctx: Context) -> Cause | None:
 
     def of_form(form: str) -> Cause | None:
         kinds = ("terminated", "truncated") if form == ACT else ("",)
-        scripts = [replace(ctx.script(T=4, B=3), ended_by=kind) for kind in kinds]  # without flags, so each flip sets one
+        scripts = [
+            replace(ctx.script(T=4, B=3), ended_by=kind) for kind in kinds
+        ]  # without flags, so each flip sets one
         causes = {_match(effects_of_flags(ctx, form, each), FLAG_ROUTES) for each in scripts}
         return causes.pop() if len(causes) == 1 else None  # else it is about how episodes end
 

@@ -5,6 +5,7 @@ const WAYS = [
   ['frozen', 'as after the first observation of the episode'],
   ['swapped', 'of another episode'],
   ['averaged', 'the mean over all episodes and steps'],
+  ['taught', 'a copy that was taught to act without memory'],
 ];
 
 function certificateSection(certificate) {

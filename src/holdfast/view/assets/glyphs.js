@@ -195,12 +195,28 @@ function drawGlyph(ctx, look, x, y, size) {
   ctx.lineJoin = 'round';
   glyph.draw(ctx, look.color);
   ctx.restore();
-  const [markX, markY, markSize] = glyph.mark;
-  if (look.mark && size * markSize >= 6) {
-    label(ctx, look.mark, x + markX * size, y + markY * size, {
-      color: readableOn(look.color), size: markSize * size * (look.mark.length > 1 ? 0.85 : 1), weight: 700, align: 'center', baseline: 'middle',
-    });
+  if (look.mark) drawMark(ctx, look, look.mark, x, y, size);
+}
+
+function drawMark(ctx, look, mark, x, y, size) {
+  const [markX, markY, markSize] = GLYPHS[look.kind].mark;
+  if (size * markSize < 6) return;
+  label(ctx, mark, x + markX * size, y + markY * size, {
+    color: readableOn(look.color), size: markSize * size * (mark.length > 1 ? 0.85 : 1), weight: 700, align: 'center', baseline: 'middle',
+  });
+}
+
+// What an object or an agent shows to others: an arrow for a direction, otherwise its first letters.
+function drawVibe(ctx, look, vibe, x, y, size) {
+  const mark = ARROWS[vibe.toLowerCase()] || [...vibe].slice(0, 2).join('');
+  if (look.kind !== 'agent') {
+    if (!look.mark) drawMark(ctx, look, mark, x, y, size);
+    return;
   }
+  if (size < 20) return;
+  ctx.lineWidth = 1;
+  disc(ctx, x + size * 0.8, y + size * 0.2, size * 0.19, theme.paper);
+  label(ctx, mark, x + size * 0.8, y + size * 0.21, { color: theme.ink, size: size * 0.24, weight: 700, align: 'center', baseline: 'middle' });
 }
 
 function drawAgent(ctx, index, x, y, size, selected) {

@@ -5,7 +5,7 @@ const MOST_KEPT = 40;
 const LARGEST_TILE = 56;
 const KEEP_EVERY = 64; // steps between kept copies of the world
 
-// Rebuilds the objects of a step: a map of [id, type, row, column, agent, inventory] by id.
+// Rebuilds the objects of a step: a map of [id, type, row, column, agent, inventory, vibe] by id.
 class GridReplay {
   constructor(scene) {
     this.moves = scene.moves;
@@ -76,7 +76,7 @@ function windowView(window, width, height, place) {
   return { tile, rows, cols, row: place[0] - (rows >> 1), col: place[1] - (cols >> 1), cropped: true };
 }
 
-function drawGrid(ctx, view, scene, objects, looks, selected) {
+function drawGrid(ctx, view, scene, objects, looks, vibes, selected) {
   const { tile } = view;
   const inside = (row, col) => row >= view.row && row < view.row + view.rows && col >= view.col && col < view.col + view.cols;
   const x = (col) => (col - view.col) * tile;
@@ -109,6 +109,7 @@ function drawGrid(ctx, view, scene, objects, looks, selected) {
     const [left, top] = [x(object[3]), y(object[2])];
     if (isAgent(pair)) drawAgent(ctx, Math.max(object[4], 0), left, top, tile, object[4] === selected);
     else drawGlyph(ctx, look, left + tile * 0.06, top + tile * 0.06, tile * 0.88);
+    if (object[6]) drawVibe(ctx, look, vibes[object[6]], left + tile * 0.06, top + tile * 0.06, tile * 0.88);
     drawInventory(ctx, object[5], left, top, tile);
   }
 }

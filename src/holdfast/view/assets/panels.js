@@ -35,7 +35,9 @@ class Stage {
     this.told = element('p', { class: 'told muted' });
     this.legend = element('div', { class: 'legend-place' });
     this.nowBox = element('div', { class: 'picture' }, this.now);
-    this.world = element('div', { class: 'world' }, this.nowBox, this.legend);
+    this.near = element('canvas', { id: 'near', role: 'img', 'aria-label': 'What the agent observes at this step' });
+    this.nearBox = element('div', { class: 'picture' }, this.near);
+    this.world = element('div', { class: 'world' }, this.nowBox, this.nearBox, this.legend);
     this.makePast();
     this.action = new ActionPanel(data);
     this.node = element('section', { class: 'stage', 'aria-label': 'The world and the action' },
@@ -78,6 +80,9 @@ class Stage {
     const telling = findTelling(this.data, track, state.step, state.agent);
     const size = this.scene.size(state.track, width, clamp(window.innerHeight * 0.4, 240, width * 1.05));
     this.scene.draw(prepare(this.now, size.width, size.height), size, state.track, state.step, state.agent, telling);
+    const near = this.scene.nearSize(state.track, size, width);
+    this.nearBox.hidden = !near;
+    if (near) this.scene.drawNear(this.near, near, state.track, state.step, state.agent);
     setText(this.title, `Now: step ${since(track, state.step)}`);
     this.drawTold(state);
     this.drawPast(state, track, telling, window.innerWidth < 640 ? 220 : size.height - 100);
@@ -105,7 +110,8 @@ class Stage {
     setText(this.factor, `Another observation there makes the action ${much} times more or less likely.`);
     setText(this.jump, `Go to step ${since(track, telling.step)}`);
     const width = Math.max(Math.floor(this.thenBox.clientWidth), 100);
-    this.scene.drawPast(this.then, width, clamp(height, 150, width), state.track, telling.step, state.agent);
+    const room = { width, height: clamp(height, 150, width) };
+    this.scene.drawPast(this.then, room, state.track, telling.step, state.agent);
   }
 
   // Draw what depends on the colours anew.

@@ -1,4 +1,7 @@
-// The world at a step, whatever its kind. A scene has ready(), size(), draw(), drawPast(), tell(), hover() and legend().
+// The world at a step, whatever its kind. A scene has ready(), size(), draw(), nearSize(), drawNear(), drawPast(), tell(), hover()
+// and legend().
+const SMALL_TILE = 32; // pixels; below it, there is a close-up of what the agent observes
+const LEAST_NEAR = 150;
 function makeScene(data, redraw) {
   if (data.scene.kind === 'grid') return new GridScene(data);
   if (data.scene.kind === 'frames') return new FrameScene(data, redraw);
@@ -10,6 +13,7 @@ class GridScene {
     this.window = data.scene.window || null;
     this.types = data.scene.types.map(String);
     this.resources = data.scene.resources || [];
+    this.vibes = (data.scene.vibes || []).map(String);
     this.looks = typeLooks(this.types);
     this.tracks = data.tracks.map((track) => ({
       scene: track.scene,
@@ -40,7 +44,7 @@ class GridScene {
     const middle = place || [track.scene.height >> 1, track.scene.width >> 1];
     const view = gridView(track.scene, size.width, size.height, middle);
     const objects = track.now.at(step);
-    drawGrid(ctx, view, track.scene, objects, this.looks, agent);
+    drawGrid(ctx, view, track.scene, objects, this.looks, this.vibes, agent);
     if (place && this.window) drawWindow(ctx, view, this.window, place, theme.ink);
     drawWay(ctx, view, this.way(index, step, agent), telling && this.place(index, telling.step, agent));
     if (view.cropped) drawMap(ctx, view, track.scene, objects, this.looks, middle);
@@ -58,15 +62,31 @@ class GridScene {
     return places;
   }
 
-  drawPast(canvas, width, height, index, step, agent) {
-    const track = this.tracks[index];
-    const place = this.place(index, step, agent) || [track.scene.height >> 1, track.scene.width >> 1];
+  // The room for a close-up beside the world, which has this size; null if there is none, or no need.
+  nearSize(index, size, width) {
+    const free = width - size.width - 20;
+    const tile = size.width / Math.min(this.tracks[index].scene.width, size.width / SMALLEST_TILE);
+    return this.window && tile < SMALL_TILE && free >= LEAST_NEAR ? { width: free, height: size.height } : null;
+  }
+
+  drawNear(canvas, room, index, step, agent) {
+    this.drawAround(canvas, room, index, step, agent, this.tracks[index].now, theme.ink);
+  }
+
+  drawPast(canvas, room, index, step, agent) {
+    this.drawAround(canvas, room, index, step, agent, this.tracks[index].past, theme.past);
+  }
+
+  // What the agent observes, and a little more.
+  drawAround(canvas, room, index, step, agent, replay, color) {
+    const { scene } = this.tracks[index];
+    const place = this.place(index, step, agent) || [scene.height >> 1, scene.width >> 1];
     const view = this.window
-      ? windowView(this.window, width, height, place)
-      : gridView(track.scene, width, height, place);
+      ? windowView(this.window, room.width, room.height, place)
+      : gridView(scene, room.width, room.height, place);
     const ctx = prepare(canvas, view.cols * view.tile, view.rows * view.tile);
-    drawGrid(ctx, view, track.scene, track.past.at(step), this.looks, agent);
-    if (this.window) drawWindow(ctx, view, this.window, place, theme.past);
+    drawGrid(ctx, view, scene, replay.at(step), this.looks, this.vibes, agent);
+    if (this.window) drawWindow(ctx, view, this.window, place, color);
   }
 
   // What the agent carries, in words.
@@ -93,7 +113,8 @@ class GridScene {
     for (const object of this.tracks[index].now.at(step).values()) {
       if (object[2] !== row || object[3] !== col) continue;
       const held = this.inventory(object[5]);
-      here.push((object[4] >= 0 ? `agent ${object[4]}` : this.types[object[1]]) + (held ? ` with ${held}` : ''));
+      const shown = object[6] ? `, showing ${this.vibes[object[6]]}` : '';
+      here.push((object[4] >= 0 ? `agent ${object[4]}` : this.types[object[1]]) + (held ? ` with ${held}` : '') + shown);
     }
     return `Row ${row}, column ${col}: ${here.join('; ') || 'empty'}`;
   }
@@ -172,8 +193,10 @@ class FrameScene {
     ctx.drawImage(image, 0, 0, size.width, size.height);
   }
 
-  drawPast(canvas, width, height, index, step) {
-    const size = this.size(index, width, height);
+  nearSize() { return null; }
+
+  drawPast(canvas, room, index, step) {
+    const size = this.size(index, room.width, room.height);
     const ctx = prepare(canvas, size.width, size.height);
     const image = this.image(index, step);
     if (image.complete && image.naturalWidth > 0) this.show(ctx, image, size);
@@ -210,8 +233,10 @@ class ObservationScene {
     drawObservation(ctx, size.width, size.height, this.parts[index], this.tracks[index], step, agent);
   }
 
-  drawPast(canvas, width, height, index, step, agent) {
-    const size = this.size(index, width, height);
+  nearSize() { return null; }
+
+  drawPast(canvas, room, index, step, agent) {
+    const size = this.size(index, room.width, room.height);
     drawObservation(prepare(canvas, size.width, size.height), size.width, size.height, this.parts[index], this.tracks[index], step, agent);
   }
 

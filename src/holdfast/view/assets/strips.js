@@ -55,7 +55,7 @@ class Timeline {
     if (lane.name === 'Value') name.firstChild.className = 'value-name';
     if (lane.also) name.append(element('span', { class: 'reward-name', text: lane.also }));
     if (lane.memory) {
-      const scale = formatNumber(lane.memory.scale);
+      const scale = formatNumber(lane.memory.scale, 2);
       name.append(element('span', { class: 'scale' }, element('span', { text: `\u2212${scale}` }), element('i'), element('span', { text: `+${scale}` })));
     }
     name.append(lane.note);
