@@ -3,9 +3,14 @@
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+
+from holdfast.view.page import render_page
+
+from .opened import Show
 
 CHROMIUM = ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome")
 LOCAL = ("file:", "data:", "blob:", "about:")
@@ -57,6 +62,20 @@ def page(browser: Any) -> Iterator[Any]:
     yield tab
     context.close()
     assert complaints == []
+
+
+@pytest.fixture
+def show(page: Any, tmp_path: Path) -> Show:
+    """Return a function that opens data as a page and waits for its first frame."""
+
+    def open_page(data: dict[str, Any], place: str = "") -> Any:
+        path = tmp_path / "page.html"
+        path.write_text(render_page(data), "utf-8")
+        page.goto(path.as_uri() + place)
+        page.wait_for_selector("html[data-ready='1']", state="attached")
+        return page
+
+    return open_page
 
 
 def _missing(what: str) -> NoReturn:

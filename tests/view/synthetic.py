@@ -11,6 +11,8 @@ import numpy as np
 
 MOVES = ["noop", "move_north", "move_south", "move_west", "move_east"]
 CUES = ["cue_up", "cue_down"]
+EPISODE = 8  # steps of an episode of the maze
+CHOICE = EPISODE - 1  # the step of an episode at which the cue is needed
 
 
 def maze(episodes: int = 6, corridor: int = 6, agents: int = 2) -> dict[str, Any]:

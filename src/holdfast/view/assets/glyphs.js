@@ -1,8 +1,8 @@
 // What an object of a type looks like: a drawing by its name, a colour of its own, and a mark where drawings repeat.
 const OBJECT_COLORS = ['#d9a400', '#2aa198', '#c2569b', '#6c8f1f', '#8a6fd1', '#d2603a', '#3f8fd6', '#9c7a52', '#5f7f8c', '#b3486a'];
-const ARROWS = {
+const ARROWS = new Map(Object.entries({
   left: '←', west: '←', right: '→', east: '→', up: '↑', north: '↑', top: '↑', down: '↓', south: '↓', bottom: '↓',
-};
+}));
 const OUTLINE = 'rgba(0, 0, 0, .55)';
 
 function shape(ctx, points, color) {
@@ -180,7 +180,7 @@ function kindOf(name) {
 
 function markOf(name, repeated, kind) {
   const last = name.split(/[._\- ]/).pop();
-  const arrow = ARROWS[last.toLowerCase()];
+  const arrow = ARROWS.get(last.toLowerCase());
   if (arrow) return arrow;
   if (kind === 'hazard' && !repeated) return '!';
   return repeated && last !== name ? [...last][0].toUpperCase() : '';
@@ -208,7 +208,7 @@ function drawMark(ctx, look, mark, x, y, size) {
 
 // What an object or an agent shows to others: an arrow for a direction, otherwise its first letters.
 function drawVibe(ctx, look, vibe, x, y, size) {
-  const mark = ARROWS[vibe.toLowerCase()] || [...vibe].slice(0, 2).join('');
+  const mark = ARROWS.get(vibe.toLowerCase()) || [...vibe].slice(0, 2).join('');
   if (look.kind !== 'agent') {
     if (!look.mark) drawMark(ctx, look, mark, x, y, size);
     return;
