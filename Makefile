@@ -6,7 +6,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test check fix format lint types fast-tests bench bench-peers walk audit-peers audit-agents audit-matrix audit-unusual learn learn-agents export-table bugs soak kills chaos ranks hosts worlds sweep-proof hostile api docs links clean
+.PHONY: help install train test check fix format lint types fast-tests bench bench-peers walk audit-peers audit-agents audit-matrix audit-unusual learn learn-agents export-table bugs soak kills chaos ranks hosts worlds sweep-proof hostile view-proof pictures api docs links clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -117,6 +117,12 @@ worlds: $(VENV)/.installed-dev  ## train, kill, resume and evaluate in over 80 e
 
 hostile: $(VENV)/.installed-dev  ## the tests of hostile run folders; each refusal within 2 s of processor time
 	CPU_SECONDS=2 $(BIN)/python -m pytest tests/reliability/test_a_hostile_file_does_nothing.py tests/reliability/test_a_strangers_folder_is_only_data.py
+
+view-proof: $(VENV)/.installed-dev  ## the cue in 100 episodes, memory certificates, speed of the page in Chromium (5 minutes)
+	$(BIN)/python proofs/view.py $(ARGS)
+
+pictures: $(VENV)/.installed-dev  ## make docs/pictures again: trains in build/pictures, needs Chromium (5 minutes)
+	$(BIN)/python tools/pictures.py $(ARGS)
 
 api: $(VENV)/.installed  ## write docs/api.md from the docstrings
 	$(BIN)/python tools/api_reference.py

@@ -260,6 +260,7 @@ def test_evaluate_in_a_world_that_is_none(words, part, evaluations, capsys):
     ("args", "parts"),
     [
         (["secnd"], ["secnd: no such run.", "Nearest of the 3 runs in runs: second"]),
+        (["runs_dir=elsewhere"], ["runs_dir=elsewhere", "--runs-dir"]),
         (["zzzzzz"], ["zzzzzz: no such run.", "first, second, third"]),
         (["runs/frist"], ["runs/frist: no such run", "first"]),
         (["empty"], ["empty: has no config.yaml"]),

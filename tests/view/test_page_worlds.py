@@ -60,7 +60,7 @@ def test_a_small_world_has_a_close_up_of_what_the_agent_observes(show: Show, pag
     assert pixels(page, "#near") != here
     boxes = [page.locator(name).bounding_box() for name in ("#world", "#near")]
     assert boxes[0]["x"] + boxes[0]["width"] < boxes[1]["x"]
-    show(synthetic.maze(agents=1))
+    show(synthetic.maze(agents=2))
     assert page.locator("#near").is_hidden(), "tiles that are large need none"
     page.set_viewport_size({"width": 360, "height": 740})
     show(synthetic.maze(agents=4))

@@ -85,8 +85,6 @@ def view(
                 raise SettingsError("name the run to look at, as in holdfast view first --html first.html.")
             _serve(runs_dir, PORT if port is None else port)
             return
-        if port is not None:
-            raise SettingsError("--port: only for the server, which holdfast view without a run starts.")
         check_output("--html", html)
         from holdfast.config import load_run_world
         from holdfast.runs import find_run
@@ -99,6 +97,8 @@ def view(
         files = Files(gif, mp4, png, agent, episode, step, fps)
         files.check(episodes)
         folder = find_run(run, runs_dir)
+        if port is not None:
+            raise SettingsError("--port: only for the server, which holdfast view without a run starts.")
         env = load_run_world(folder / CONFIG, words or [])
         if mettascope is not None:
             check_replays(mettascope, env)
