@@ -129,7 +129,7 @@ def test_train_calls_train_and_prints_its_summary(capsys, train_with):
     out = capsys.readouterr().out
     assert "1,024 steps in 2 s (1,235 steps/s): mean return of the last 100 episodes 0.250" in out
     assert "The run is in runs/x" in out
-    assert out.splitlines()[-1].endswith("holdfast evaluate runs/x")
+    assert out.splitlines()[-1].endswith("holdfast view runs/x")
 
 
 def test_train_without_words_is_the_quick_start(train_with):

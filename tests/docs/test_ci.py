@@ -1,4 +1,4 @@
-"""The CI script, the GitHub workflow and the pre-commit hooks run the same make targets."""
+"""The CI script runs make targets, and nothing is left out; the GitHub workflow runs the script, the pre-commit hooks its checks."""
 
 import re
 import tomllib
@@ -21,9 +21,10 @@ def read_yaml(path: str) -> Any:
     return yaml.safe_load((ROOT / path).read_text())
 
 
-def test_ci_runs_check_and_then_all_tests():
+def test_ci_runs_checks_tests_and_docs():
     script = (ROOT / ".ci" / "run").read_text().splitlines()
-    assert [line for line in script if line.startswith("make")] == ["make check", "make test"]
+    assert [line for line in script if line.startswith("make")] == ["make check", "make test", "make docs"]
+    assert "export HOLDFAST_REQUIRE_BROWSER=1" in script
 
 
 def test_check_runs_no_test():
@@ -31,9 +32,9 @@ def test_check_runs_no_test():
     assert prerequisites("check") == ["format", "lint", "types"]
 
 
-def test_the_workflow_runs_the_commands_of_the_ci_script():
+def test_the_workflow_runs_the_ci_script():
     (job,) = read_yaml(".github/workflows/ci.yml")["jobs"].values()
-    assert [step["run"] for step in job["steps"] if "run" in step] == ["make check", "make test"]
+    assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
 
 
 def test_the_workflow_tests_every_version_that_has_mettagrid():

@@ -117,8 +117,8 @@ def audit(
 ) -> Report:
     """Audit a subject. checks: names of those to run (all by default, the most important ones with `quick`).
 
-    declared: intended deviations, in addition to those that the subject declares itself. flag_maps: also measure which
-    output answers to which flag, for the report's page.
+    declared: intended deviations, in addition to those that the subject declares itself.
+    flag_maps: also measure which output answers to which flag, for the report's page.
     """
     began = time.perf_counter()
     on_purpose = validate_declared(frozenset(_names(subject.declared)) | frozenset(_names(declared)))
