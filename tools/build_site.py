@@ -82,7 +82,9 @@ def main() -> int:
     if subprocess.run(command, cwd=ROOT).returncode:
         return 1
     problems = check_site(SITE)
-    print("\n".join(problems) or f"The site is in {SITE.relative_to(ROOT)}: open {SITE.relative_to(ROOT)}/index.html")
+    site = SITE.relative_to(ROOT)
+    done = f"Open {site}/index.html; with search: python3 -m http.server --bind 127.0.0.1 --directory {site}"
+    print("\n".join(problems) or done)
     return 1 if problems else 0
 
 
