@@ -119,10 +119,10 @@ hostile: $(VENV)/.installed-dev  ## the tests of hostile run folders; each refus
 	CPU_SECONDS=2 $(BIN)/python -m pytest tests/reliability/test_a_hostile_file_does_nothing.py tests/reliability/test_a_strangers_folder_is_only_data.py
 
 view-proof: $(VENV)/.installed-dev  ## the cue in 100 episodes, memory certificates, speed of the page in Chromium (5 minutes)
-	$(BIN)/python proofs/view.py $(ARGS)
+	PYTHONPATH=tests $(BIN)/python proofs/view.py $(ARGS)
 
 pictures: $(VENV)/.installed-dev  ## make docs/pictures again: trains in build/pictures, needs Chromium (5 minutes)
-	$(BIN)/python tools/pictures.py $(ARGS)
+	PYTHONPATH=tests $(BIN)/python tools/pictures.py $(ARGS)
 
 api: $(VENV)/.installed  ## write docs/api.md from the docstrings
 	$(BIN)/python tools/api_reference.py

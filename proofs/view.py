@@ -24,10 +24,10 @@ from holdfast.view.influence import influences, lookback_of
 from holdfast.view.page import render_page
 from holdfast.view.recording import record
 from holdfast.view.run_page import see_run
+from support.chromium import find_chromium, launch
 
 EPISODES = 100
 CARTPOLE = ["env=gym:CartPole-v1", "trainer.total_timesteps=100_000", "audit=off"]
-CHROMIUM = "/usr/bin/chromium"
 SEEKS = 300
 
 
@@ -93,10 +93,10 @@ def certified(run: Path) -> dict:
     found = certify(load_agent_for_world(run, env)[0].policy, env, EPISODES)
     means = {name: getattr(found, name).mean for name in ("intact", "wiped", "frozen", "swapped", "averaged")}
     curve = {point.steps: point.mean for point in found.steps_back}
-    taught = None if found.taught is None else found.taught.mean
+    imitation = None if found.imitation is None else found.imitation.mean
     return {
         **means,
-        "taught": taught,
+        "imitation": imitation,
         "curve": curve,
         "needs_memory": found.needs_memory,
         "needs_steps": found.needs_steps,
@@ -113,10 +113,10 @@ def page(run: Path, folder: Path) -> dict:
     file = folder / "page.html"
     file.write_bytes(written)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = launch(playwright, find_chromium())
         tab = browser.new_page(viewport={"width": 1280, "height": 900})
         tab.goto(file.as_uri())
-        tab.wait_for_function("document.documentElement.dataset.ready === '1'")
+        tab.wait_for_function("() => document.documentElement.dataset.ready === '1'")
         paint = tab.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
         per_second = tab.evaluate(
             """async count => {

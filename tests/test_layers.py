@@ -10,7 +10,7 @@ import holdfast
 ROOT = Path(holdfast.__file__).parent
 LAYERS = [
     {"errors", "streams", "threads", "look"},
-    {"files", "user_code"},
+    {"files", "outputs", "user_code"},
     {"spec", "custom_code", "ranks"},
     {"config"},
     {"recurrence", "runs"},

@@ -15,12 +15,13 @@ from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
+from support.chromium import find_chromium, launch
+
 ROOT = Path(__file__).parents[1]
 BUILD, PICTURES = ROOT / "build" / "pictures", ROOT / "docs" / "pictures"
 SWEEP = "memory"
 RUN = f"{SWEEP}/001-core_lstm-seed_0"
 BROKEN = "examples/broken_policies.py:FlagsAsIndices"
-CHROMIUM = next((path for path in ("/usr/bin/chromium", "/usr/bin/google-chrome") if Path(path).exists()), None)
 FAILED_AUDIT = 1  # exit code
 
 
@@ -65,7 +66,7 @@ def tab(width: int, height: int) -> Iterator[Page]:
     """Yield a tab of a browser whose pictures are sharp on fine screens too."""
     size: Any = {"width": width, "height": height}
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = launch(playwright, find_chromium())
         yield browser.new_page(viewport=size, device_scale_factor=1.5, color_scheme="light")
         browser.close()
 

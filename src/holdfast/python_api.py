@@ -161,7 +161,8 @@ class Run:
     ) -> Path:
         """Write the page of `holdfast view`: episodes, memory over time, what decided each action. Return its path.
 
-        html: the file; None: view.html in the run folder. certificate: also measure what the memory is worth.
+        html: the file; None: view.html in the run folder.
+        certificate: also measure what the memory is worth.
         """
         from holdfast.view.run_page import see_run, write_page
 

@@ -10,9 +10,9 @@ from holdfast.cli.app import main
 from holdfast.config import load_settings
 from holdfast.envs import python_env
 from holdfast.errors import SettingsError
-from holdfast.evaluate import Estimate, certify
+from holdfast.evaluate import Estimate, certify, memoryless
 from holdfast.evaluate.certificate import estimate
-from holdfast.evaluate.memoryless import Memoryless, taught_without_memory
+from holdfast.evaluate.memoryless import Memoryless, imitate_without_memory
 from holdfast.policies import make_policy
 from holdfast.rollout import Episode
 from holdfast.spec import keys
@@ -103,16 +103,16 @@ class Habit(Shifts):
         return torch.stack(said), torch.zeros(first.shape), (memory,)
 
 
-def test_a_copy_that_is_taught_to_act_without_memory_shows_that_it_is_not_needed():
+def test_a_copy_that_imitates_without_memory_shows_that_it_is_not_needed():
     env = python_env(Same, kwargs={"delay": 0})
     policy = Habit(env.describe())
     before = {name: weight.clone() for name, weight in policy.state_dict().items()}
     found = certify(policy, env, episodes=60)
     assert found.intact.mean == 7 / 8  # the memory is empty at the first step
     assert max(found.wiped.mean, found.swapped.mean, found.averaged.mean) < 0.7
-    assert found.taught.mean == 1.0
+    assert found.imitation.mean == 1.0
     assert (found.needs_memory, found.needs_steps) == (False, 0)
-    assert "taught" in found.sentence
+    assert "imitate" in found.sentence
     assert all(torch.equal(weight, before[name]) for name, weight in policy.state_dict().items())
 
 
@@ -120,15 +120,26 @@ def test_the_copy_finds_the_best_action_without_memory():
     """Half of the observations are wrong to repeat, so the copy has the return of a guess."""
     env = python_env(Echo, kwargs={"delay": 2})
     found = certify(Shifts(env.describe(), 2, 2), env, episodes=60)
-    assert found.taught.mean == pytest.approx(0.5, abs=0.15)
+    assert found.imitation.mean == pytest.approx(0.5, abs=0.15)
 
 
 def test_a_policy_without_trainable_weights_is_its_own_copy():
     env = python_env(Echo, kwargs={"delay": 1})
     policy = Shifts(env.describe(), 1, 1)
     policy.requires_grad_(False)
-    pupil = taught_without_memory(policy, env, 10, 0, True, 1000)
-    assert torch.equal(pupil.state_dict()["weight"], policy.state_dict()["weight"])
+    copied = imitate_without_memory(policy, env, 10, 0, True, 1000)
+    assert torch.equal(copied.state_dict()["weight"], policy.state_dict()["weight"])
+
+
+def test_long_episodes_of_many_observations_fit_into_memory(monkeypatch):
+    monkeypatch.setattr(memoryless, "MAX_DEMONSTRATIONS", 40)
+    env = python_env(Echo, kwargs={"delay": 1})
+    shown = memoryless._Demonstrations(Shifts(env.describe(), 1, 1))
+    for step in range(103):
+        shown._keep({"env_obs": torch.full((1, 4), step)}, torch.zeros(1, 4))
+        assert len(shown.actions) == len(shown.inputs) <= 10
+    kept = [int(each["env_obs"][0, 0]) for each in shown.inputs]
+    assert kept == list(range(0, 103, 16))
 
 
 def test_sampling_and_seeds():

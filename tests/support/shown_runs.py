@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,9 @@ def make_run(
     rows: Iterable[Mapping[str, Any]] | None = None,
     summary: bool = True,
     checkpoint: str = "",
+    began: float | None = None,
 ) -> Path:
-    """Make the folder of a run. settings: by full key, such as trainer.lr; any key and any value."""
+    """Make the folder of a run. settings: by full key, such as trainer.lr; any key and any value. began: None for now."""
     path = runs / name
     path.mkdir(parents=True)
     tree = yaml.safe_load(settings_to_yaml(load_settings(["env=gym:CartPole-v1", "trainer.total_timesteps=1280"])))
@@ -60,6 +62,8 @@ def make_run(
     (path / "config.yaml").write_text(yaml.safe_dump(tree, allow_unicode=True))
     (path / METRICS).write_text(lines(rows if rows is not None else (row(i) for i in range(1, updates + 1))))
     (path / "run-id").write_text("0123456789abcdef" * 2 + "\n")
+    if began is not None:
+        os.utime(path / "run-id", (began, began))
     if summary:
         (path / "summary.json").write_text("{}")
     if checkpoint:

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from contextlib import suppress
 from typing import Any
 
 WAIT_S = 60.0
 
 
 def until(page: Any, script: str) -> None:
-    """Wait until a script is true. Page.wait_for_function would evaluate it in the page, whose policy forbids that."""
-    from playwright.sync_api import Error
-
-    deadline = time.monotonic() + WAIT_S
-    while True:
-        with suppress(Error):  # the page is just being loaded
-            if page.evaluate(script):
-                return
-        assert time.monotonic() < deadline, script
-        page.wait_for_timeout(30)
+    """Wait until an expression is true, also while the page is loaded: elements that are missing then are no error."""
+    page.wait_for_function(f"() => {{ try {{ return {script}; }} catch {{ return false; }} }}", timeout=1000 * WAIT_S)
 
 
 class Tab:

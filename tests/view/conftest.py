@@ -1,7 +1,6 @@
 """A real browser for the tests of pages. Without one they are skipped, or fail with HOLDFAST_REQUIRE_BROWSER=1."""
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -9,10 +8,10 @@ from typing import Any, NoReturn
 import pytest
 
 from holdfast.view.page import render_page
+from support.chromium import find_chromium, launch
 
 from .opened import Show
 
-CHROMIUM = ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome")
 LOCAL = ("file:", "data:", "blob:", "about:")
 
 
@@ -23,12 +22,10 @@ def browser() -> Iterator[Any]:
         from playwright.sync_api import sync_playwright
     except ImportError:
         _missing("the Python package playwright is missing: pip install playwright")
-    found = next((path for path in CHROMIUM if os.path.exists(path)), None) or shutil.which("chromium")
-    if not found:
+    if not (found := find_chromium()):
         _missing("Chromium is missing: apt-get install chromium")
-    root = hasattr(os, "geteuid") and os.geteuid() == 0
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"] if root else [])
+        chromium = launch(playwright, found)
         yield chromium
         chromium.close()
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 Show = Callable[..., Any]  # opens data as a page and waits for its first frame
 
 
@@ -15,12 +13,8 @@ def state(page: Any) -> dict[str, Any]:
 
 
 def wait_until(page: Any, expression: str, arg: Any = None) -> None:
-    """Wait until the expression is true. Playwright's own way needs eval, which the page does not allow."""
-    for _ in range(1500):
-        if page.evaluate(expression, arg):
-            return
-        page.wait_for_timeout(20)
-    pytest.fail(f"never true: {expression}")
+    """Wait until the expression, or a function of `arg`, is true. A function needs no eval, which the page does not allow."""
+    page.wait_for_function(expression if "=>" in expression else f"() => {expression}", arg=arg)
 
 
 def seek(page: Any, *place: int) -> None:

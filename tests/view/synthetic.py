@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from holdfast.view.content import grid_scene
+from holdfast.view.grid_looks import AGENT_COLORS
+
 MOVES = ["noop", "move_north", "move_south", "move_west", "move_east"]
 CUES = ["cue_up", "cue_down"]
 EPISODE = 8  # steps of an episode of the maze
@@ -22,7 +25,7 @@ def maze(episodes: int = 6, corridor: int = 6, agents: int = 2) -> dict[str, Any
     tracks = []
     for env in range(2):
         moves: list[dict[str, Any]] = []
-        entries, actions, told = [], [], []
+        entries, actions, steps_of_episode = [], [], []
         for number in range(episodes):
             cue = int(rng.integers(2))
             right = number % 4 != 3
@@ -30,7 +33,7 @@ def maze(episodes: int = 6, corridor: int = 6, agents: int = 2) -> dict[str, Any
             moves += _walk(types, corridor, agents, cue, right)
             turn = (1 if cue == 0 else 2) if right else (2 if cue == 0 else 1)
             actions += [4] * (corridor + 1) + [turn]
-            told += list(range(corridor + 2))
+            steps_of_episode += list(range(corridor + 2))
         height, width = 5 * agents, corridor + 4
         track = _track(rng, env, agents, entries, len(MOVES), [64, 64], 16)
         track["chosen"] = np.repeat(np.array(actions, np.int16)[:, None, None], agents, 1)
@@ -39,7 +42,7 @@ def maze(episodes: int = 6, corridor: int = 6, agents: int = 2) -> dict[str, Any
         track["probabilities"] = (peaks / peaks.sum(-1, keepdims=True) * 255).astype(np.uint8)
         influence = (rng.random((len(actions), agents, 16)) * 20).astype(np.uint8)
         influence[..., 0] = 120
-        for t, since in enumerate(told):
+        for t, since in enumerate(steps_of_episode):
             influence[t, :, since + 1 :] = 0
             if since == corridor + 1:
                 influence[t, :, since] = 250
@@ -51,13 +54,13 @@ def maze(episodes: int = 6, corridor: int = 6, agents: int = 2) -> dict[str, Any
         "choices": [{"name": "action", "options": MOVES}],
         "memory": _pictures(64, 64),
         "lookback": 16,
-        "scene": {"kind": "grid", "types": types, "resources": ["heart", "ore"], "window": [3, 5]},
+        "scene": grid_scene(types, ["heart", "ore"], [""], (3, 5)),
         "tracks": tracks,
     }
 
 
 def _walk(types: list[str], corridor: int, agents: int, cue: int, right: bool) -> list[dict[str, Any]]:
-    """One episode of the maze: what stands where at every step, one corridor above the other."""
+    """One episode of the maze: objects and their positions at each step, one corridor above the other."""
     wall, agent, good, bad = (
         types.index("wall"),
         types.index("agent"),
@@ -122,7 +125,7 @@ def large_grid(side: int = 60, steps: int = 80) -> dict[str, Any]:
         "choices": [{"name": "action", "options": [*MOVES, "use", "attack", "put_item", "get_item"]}],
         "memory": _pictures(128),
         "lookback": 32,
-        "scene": {"kind": "grid", "types": types, "resources": ["heart", "ore_red"], "window": [11, 11]},
+        "scene": grid_scene(types, ["heart", "ore_red"], [""], (11, 11)),
         "tracks": [track],
     }
 
@@ -195,7 +198,6 @@ def without_memory(steps: int = 30) -> dict[str, Any]:
     """A policy that has no memory, and a world that shows one number."""
     rng = np.random.default_rng(4)
     track = _track(rng, 0, 1, [_entry(0, steps, 1, 1, 7)], 4, [], 8)
-    track["influence"] = None
     track["scene"] = {"values": rng.integers(0, 7, (steps, 1)).astype(np.int32)}
     about = _about("toy:recall", 1)
     return {
@@ -262,6 +264,7 @@ def _about(world: str, agents: int) -> dict[str, Any]:
             "steps_back": [
                 {"steps": k, **_estimate(m)} for k, m in ((0, 0.02), (1, 0.04), (2, 0.43), (3, 0.97), (4, 0.98))
             ],
+            "meanings": {name: f"memory {name}" for name in ("intact", "wiped", "frozen", "swapped", "averaged")},
             "needs_steps": 3,
             "needs_memory": True,
             "episodes": 100,
@@ -271,6 +274,9 @@ def _about(world: str, agents: int) -> dict[str, Any]:
         "choices": [],
         "numbers": [],
         "memory": [],
+        "memory_scope": "episode",
+        "smallest_influence": 0.05,
+        "agent_colors": AGENT_COLORS,
     }
 
 
@@ -283,7 +289,10 @@ def _entry(start: int, length: int, agents: int, reward: float, seed: int, ended
 
 
 def _pictures(*units: int) -> list[dict[str, Any]]:
-    return [{"name": f"{'hc'[i]}, layer 1", "units": count, "scale": 1.0 + i} for i, count in enumerate(units)]
+    return [
+        {"name": f"{'hc'[i]}, layer 1", "units": count, "order": [*range(count)][::-1], "scale": 1.0 + i}
+        for i, count in enumerate(units)
+    ]
 
 
 def _track(

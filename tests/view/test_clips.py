@@ -19,7 +19,8 @@ from holdfast.view.clips import PAUSE_MS, Files, find_encoder, frames_of, write_
 from holdfast.view.drawing import MEMORY, STRIPS_X, draw_step
 from holdfast.view.drawing.canvas import CARD
 from holdfast.view.selection import select
-from support.made_pages import page_data
+
+from .made_pages import page_data
 
 CARD_RGB = tuple(int(CARD[i : i + 2], 16) for i in (1, 3, 5))
 

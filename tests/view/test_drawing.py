@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 
 from holdfast.errors import SettingsError
+from holdfast.view.content import grid_scene
 from holdfast.view.drawing import INFLUENCE, MEMORY, RIGHT, STRIPS_X, draw_step
 from holdfast.view.drawing.canvas import ACCENT, BLUE, CARD, INK, Canvas, diverging
-from holdfast.view.drawing.strips import MOST_STEPS, axis_of, memory_shown
+from holdfast.view.drawing.strips import MOST_STEPS, axis_of, memory_shown, shown_past
 from holdfast.view.drawing.world import objects_at, visible_part
 from holdfast.view.selection import Selection, check_step, select
-from support.made_pages import page_data
+
+from .made_pages import page_data
 
 
 def rgb(color: str) -> tuple[int, ...]:
@@ -45,7 +47,7 @@ def test_the_memory_is_blue_where_negative_and_orange_where_positive():
     assert image[1].min() > 230
 
 
-def test_the_most_telling_step_is_marked_where_it_is():
+def test_the_most_influential_step_is_marked_where_it_is():
     shown = select(page_data(lengths=(8, 8), cue_back=4))
     assert shown.decisive == [5, 13]
     y, height = INFLUENCE
@@ -138,9 +140,7 @@ def test_what_the_agent_does_not_see_is_pale():
 def test_names_of_strangers(name):
     data = page_data(run={"name": name, "world": name, "agent": name})
     data["choices"][0]["options"] = [name] * 3
-    data["scene"]["types"] = ["wall", "agent", name, name]
-    data["scene"]["vibes"] = ["", name]
-    data["scene"]["resources"] = [name]
+    data["scene"] = grid_scene(["wall", "agent", name, name], [name], ["", name], (3, 3))
     assert draw_step(select(data), 5).size == (800, 450)
 
 
@@ -232,12 +232,47 @@ def test_the_idle_end_of_an_episode_is_left_out():
     assert select(data).steps == 12
 
 
-def test_without_influence():
-    data = page_data()
-    data["tracks"][0]["influence"] = None
-    shown = select(data)
-    assert shown.telling(5) is None
-    assert not columns_of(drawn(shown, 5), ACCENT, 60, 450).size
+def with_influence(back: int, scope: str):
+    """The only influence is of the observation `back` steps before step 2 of the second episode."""
+    data = page_data(memory_scope=scope)
+    data["tracks"][0]["influence"][:] = 0
+    data["tracks"][0]["influence"][8 + 2, 0, back] = 255
+    return select(data)
+
+
+def test_influence_reaches_as_far_as_memory():
+    for back, scope, found in [(2, "episode", (2, 1.0)), (3, "episode", None), (3, "lifetime", (3, 1.0))]:
+        shown = with_influence(back, scope)
+        assert shown.strongest_past(10) == found
+        assert shown.decisive == [0, 10 if found else 8]
+        assert bool(columns_of(drawn(shown, 10), ACCENT, 60, 450).size) == bool(found)
+
+
+def test_a_past_step_of_an_earlier_episode():
+    shown = with_influence(3, "lifetime")
+    episode, step = shown.earlier(10, 3)
+    assert (episode.number, step) == (0, 7)
+    assert shown.position_of(episode, step) == 7
+    second = select(shown.data, episode=1)
+    assert second.decisive == [2]
+    episode, step = second.earlier(2, 3)
+    assert (episode.number, step) == (0, 7)
+    assert second.position_of(episode, step) is None
+    y, height = INFLUENCE
+    assert not columns_of(drawn(second, 2), ACCENT, y, y + height).size, "its bar is not shown"
+    assert (drawn(second, 2) == rgb(ACCENT)).all(-1).any(), "its world is"
+
+
+def test_a_past_step_before_the_axis_is_not_marked():
+    data = page_data(lengths=(180, 180), memory_scope="lifetime")
+    data["tracks"][0]["influence"][182, 0, 3] = 255
+    shown = select(data, whole=True)
+    assert shown.steps == 180, "long episodes are shown alone"
+    shown = Selection(data, [shown.episodes[0], select(data, episode=1, whole=True).episodes[0]], 0)
+    assert shown.position_of(*shown.earlier(182, 3)) == 179
+    axis = axis_of(shown, 182, 0, 650)
+    assert axis.first == 180
+    assert shown_past(shown, 182, axis) is None
 
 
 def test_what_is_not_there():

@@ -42,6 +42,7 @@ def test_the_policy_of_the_page_allows_only_its_own_code(show: Show) -> None:
     content = page.locator("meta[http-equiv='Content-Security-Policy']").get_attribute("content")
     assert "default-src 'none'" in content
     assert "unsafe" not in content
+    assert "blob:" not in content
     page.evaluate("document.head.append(Object.assign(document.createElement('script'), {text: 'window.foreign = 1'}))")
     assert page.evaluate("window.foreign") is None
     assert any("Content Security Policy" in complaint for complaint in page.complaints)
@@ -50,16 +51,32 @@ def test_the_policy_of_the_page_allows_only_its_own_code(show: Show) -> None:
 
 def test_play_advances_and_stops_at_the_end(show: Show) -> None:
     page = show(synthetic.maze())
-    page.select_option("#speed", "60")
+    page.select_option("#speed", "1")  # 48 s for all steps
     page.click("#play")
     assert state(page)["playing"]
-    wait_until(page, "window.holdfast.state().step > 1")
+    page.select_option("#speed", "60")
     wait_until(page, "!window.holdfast.state().playing")
     assert state(page)["step"] == state(page)["steps"] - 1
+    page.select_option("#speed", "1")
     page.click("#play")
-    wait_until(page, "window.holdfast.state().step > 1")
+    assert state(page)["step"] < state(page)["steps"] - 1, "starts again"
+    wait_until(page, "window.holdfast.state().step > 0")
     page.click("#play")
     assert not state(page)["playing"]
+
+
+def test_one_frame_at_most_is_awaited(show: Show) -> None:
+    page = show(synthetic.maze())
+    page.evaluate("""() => {
+        window.awaited = new Set();
+        let next = 1e6;
+        window.requestAnimationFrame = () => { window.awaited.add(++next); return next; };
+        window.cancelAnimationFrame = (handle) => window.awaited.delete(handle);
+    }""")
+    for presses in range(1, 6):
+        page.keyboard.press(" ")
+        assert state(page)["playing"] == (presses % 2 == 1)
+        assert page.evaluate("window.awaited.size") == presses % 2
 
 
 def test_scrubs_by_click_and_drag(show: Show) -> None:
@@ -147,6 +164,14 @@ def test_keys_work_after_a_click_on_a_button(show: Show) -> None:
     assert state(page)["episode"] == 1
 
 
+def test_focus_stays_in_the_dialog_that_a_click_opened(show: Show) -> None:
+    page = show(synthetic.maze())
+    page.click("#help")
+    assert page.evaluate("document.getElementById('keys').contains(document.activeElement)")
+    page.keyboard.press("Enter")
+    assert page.locator("dialog").is_hidden()
+
+
 def test_episodes(show: Show) -> None:
     page = show(synthetic.maze())
     assert page.locator("#episodes option").count() == 12
@@ -190,34 +215,79 @@ def test_the_action_is_marked_and_its_figures_are_shown(show: Show) -> None:
     assert [float(figure) for figure in figures] == [0.25, 1, 1.5]
 
 
-def test_the_most_telling_observation(show: Show) -> None:
+def test_the_most_influential_observation(show: Show) -> None:
     data = synthetic.maze()
     data["tracks"][0]["influence"][CHOICE, 0, :] = 0
     data["tracks"][0]["influence"][CHOICE, 0, 5] = 204
     data["tracks"][0]["influence"][CHOICE, 1, :] = 12  # below 0.05
     page = show(data)
     seek(page, 0, CHOICE, 0)
-    assert state(page)["telling"] == {"back": 5, "step": CHOICE - 5, "influence": pytest.approx(0.8)}
+    assert state(page)["strongestPast"] == {"back": 5, "step": CHOICE - 5, "influence": pytest.approx(0.8)}
     assert page.locator(".influence").inner_text() == "0.8"
     assert colors(page, "#past-world") > 2
-    page.click("#jump-telling")
+    page.click("#jump-past")
     assert state(page)["step"] == CHOICE - 5
     page.click("#back")
     assert state(page)["step"] == CHOICE
     seek(page, 0, CHOICE, 1)
-    assert state(page)["telling"] is None
-    assert page.locator("#nothing-telling").is_visible()
+    assert state(page)["strongestPast"] is None
+    assert page.locator("#no-past").is_visible()
     assert page.locator("#past-world").is_hidden()
     page.keyboard.press("m")
     assert state(page)["step"] == CHOICE
+    data["smallest_influence"] = 0.01
+    page = show(data)
+    seek(page, 0, CHOICE, 1)
+    assert state(page)["strongestPast"] is not None
+
+
+def with_influence(back: int, scope: str) -> dict[str, Any]:
+    """The only influence is of the observation `back` steps before step 2 of the second episode."""
+    data = synthetic.maze()
+    data["memory_scope"] = scope
+    for track in data["tracks"]:
+        track["influence"][:] = 0
+    data["tracks"][0]["influence"][EPISODE + 2, 0, back] = 255
+    return data
 
 
 def test_influence_does_not_reach_into_the_episode_before(show: Show) -> None:
-    data = synthetic.maze()
-    data["tracks"][0]["influence"][EPISODE + 2, 0, :] = 255
-    page = show(data)
+    page = show(with_influence(5, "episode"))
     seek(page, 0, EPISODE + 2, 0)
-    assert state(page)["telling"]["step"] >= EPISODE
+    assert state(page)["strongestPast"] is None
+    seek(page, 0, 0, 0)
+    page.keyboard.press("n")
+    assert state(page)["step"] == 0, "no use of memory to go to"
+    page = show(with_influence(2, "episode"))
+    page.keyboard.press("n")
+    assert state(page)["step"] == EPISODE + 2
+    assert state(page)["strongestPast"]["step"] == EPISODE
+
+
+def test_influence_with_lifetime_memory_reaches_into_earlier_episodes(show: Show) -> None:
+    page = show(with_influence(5, "lifetime"))
+    page.keyboard.press("n")
+    assert state(page)["step"] == EPISODE + 2
+    assert state(page)["strongestPast"]["step"] == EPISODE - 3
+    assert page.locator("#jump-past").inner_text() == f"Go to episode 0, step {EPISODE - 3}"
+    assert page.locator(".past-line").is_visible()
+    world = pixels(page, "#world")
+    page.keyboard.press("m")
+    assert (state(page)["episode"], state(page)["stepOfEpisode"]) == (0, EPISODE - 3)
+    page = show(with_influence(5, "episode"))
+    seek(page, 0, EPISODE + 2, 0)
+    assert pixels(page, "#world") == world, "the place of an earlier episode is not marked in this one"
+
+
+def test_the_number_of_a_unit_is_that_of_the_agent(show: Show) -> None:
+    data = synthetic.maze()
+    data["memory"][0]["order"] = [500, *range(1, 64)]
+    data["tracks"][0]["memory"][0][10, 0, 0] = 127
+    page = show(data)
+    canvas = page.locator(".lane.memory canvas").first
+    box = canvas.bounding_box()
+    canvas.hover(position={"x": box["width"] * 10.5 / state(page)["steps"], "y": 0.5})
+    assert page.locator(".lane.memory .note").first.inner_text() == "step 2: unit 500 1"
 
 
 def test_the_address_keeps_the_place(show: Show) -> None:
@@ -276,7 +346,12 @@ def test_without_memory_there_is_a_note_and_no_picture(show: Show) -> None:
     assert page.locator("#no-memory").is_visible()
     assert page.locator(".lane.memory").count() == 0
     assert page.locator("#past-world").is_hidden()
-    assert show(synthetic.maze()).locator(".lane.memory").count() == 2
+    assert page.locator("#decided").is_hidden()
+    assert page.locator("#timeline .lane-name b").all_inner_texts() == ["Step", "Value"]
+    page = show(synthetic.maze())
+    assert page.locator(".lane.memory").count() == 2
+    assert page.locator("#decided").is_visible()
+    assert "From the past" in page.locator("#timeline .lane-name b").all_inner_texts()
 
 
 def test_certificate_and_training(show: Show) -> None:

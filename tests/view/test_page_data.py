@@ -1,4 +1,4 @@
-"""What stands in a page: names with markup, damaged data, arrays."""
+"""The contents of a page: names with markup, damaged data, arrays."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from holdfast.view.content import grid_scene
 from holdfast.view.page import encode_array, render_page
 
 from . import synthetic
@@ -34,8 +35,8 @@ def test_names_with_markup_are_shown_as_text(show: Show, name: str) -> None:
     data["settings"] = {name: name}
     data["notes"] = [name]
     data["choices"] = [{"name": name, "options": [name] * 5}]
-    data["scene"]["types"] = ["wall", "agent", *[f"{name}{i}" for i in range(4)]]
-    data["scene"]["resources"] = [name, name]
+    types = ["wall", "agent", *[f"{name}{i}" for i in range(4)]]
+    data["scene"] = grid_scene(types, [name, name], ["", name], (3, 5))
     data["memory"][0]["name"] = name
     data["certificate"]["sentence"] = f"{name}: {name}"
     data["tracks"][0]["episodes"][0]["ended"] = name
@@ -103,6 +104,7 @@ DAMAGE = {
     "missing steps of the world": broken(lambda data: data["tracks"][0]["scene"]["moves"].pop()),
     "uncovered steps": broken(lambda data: data["tracks"][0]["episodes"].pop()),
     "unknown scene": broken(lambda data: data["scene"].update(kind="hologram")),
+    "choices missing": broken(lambda data: data.pop("choices")),
     "types of objects missing": broken(lambda data: data["scene"].pop("types")),
 }
 
@@ -119,9 +121,26 @@ def test_damaged_data_gives_a_message(page: Any, tmp_path: Path, damage: str) ->
     path.write_text(DAMAGE[damage](render_page(synthetic.maze())), "utf-8")
     page.goto(path.as_uri())
     page.wait_for_selector("#failure:visible")
-    assert page.locator("#failure").inner_text().strip()
+    assert page.locator("#failure").inner_text().startswith("The data of this page is damaged")
     assert page.evaluate("document.documentElement.dataset.ready") is None
     assert page.evaluate("window.holdfast.ready") is False
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("delete window.DecompressionStream", "This browser is too old"),
+        ("window.ResizeObserver = undefined", "This page failed"),
+    ],
+)
+def test_other_failures_are_not_blamed_on_the_data(page: Any, tmp_path: Path, script: str, message: str) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(render_page(synthetic.maze()), "utf-8")
+    page.add_init_script(script)
+    page.goto(path.as_uri())
+    page.wait_for_selector("#failure:visible")
+    assert page.locator("#failure").inner_text().startswith(message)
+    assert "damaged" not in page.locator("#failure").inner_text()
 
 
 def test_what_cannot_be_a_number_in_json() -> None:

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.view.content import grid_scene
+
 from . import synthetic
-from .opened import Show, pixels, seek, state
+from .opened import Show, pixels, seek, state, wait_until
 from .synthetic import EPISODE
 
 
@@ -15,9 +17,17 @@ def test_a_damaged_frame_does_not_stop_the_page(show: Show) -> None:
     data = synthetic.frames()
     data["tracks"][0]["scene"]["images"][1] = "AAAA"
     page = show(data)
+    alarm = """() => {
+        const canvas = document.getElementById('world');
+        const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext('2d', { willReadFrequently: true });
+        copy.drawImage(canvas, 0, 0);
+        const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
+        for (let i = 0; i < data.length; i += 4) if (data[i] > 180 && data[i + 1] < 60 && data[i + 2] < 70) return true;
+        return false;
+    }"""
     for step in range(6):
         seek(page, 0, step, 0)
-        page.wait_for_timeout(20)
+        wait_until(page, alarm if step in (2, 3) else f"() => !({alarm})()")  # two steps have the same frame
     assert state(page)["step"] == 5
     assert page.locator("#failure").is_hidden()
 
@@ -68,12 +78,12 @@ def test_a_small_world_has_a_close_up_of_what_the_agent_observes(show: Show, pag
 
 
 @pytest.mark.parametrize("vibe", ["up", "heart", "constructor", "🙂🙂🙂"])
-def test_vibes_are_drawn_and_told(show: Show, page: Any, vibe: str) -> None:
+def test_vibes_are_drawn_and_described(show: Show, page: Any, vibe: str) -> None:
     data = synthetic.maze(agents=1)
     show(data)
     plain = pixels(page, "#world")
     first = data["tracks"][0]["scene"]["moves"][0]["objects"]
-    data["scene"]["vibes"] = ["", vibe]
+    data["scene"]["vibes"] = grid_scene([], [], ["", vibe], (0, 0))["vibes"]
     shown = first[-1]
     assert shown[4] == 0, "the agent"
     shown.append(1)
@@ -83,4 +93,4 @@ def test_vibes_are_drawn_and_told(show: Show, page: Any, vibe: str) -> None:
     rows, columns = data["tracks"][0]["scene"]["height"], data["tracks"][0]["scene"]["width"]
     place = {"x": box["width"] * (shown[3] + 0.5) / columns, "y": box["height"] * (shown[2] + 0.5) / rows}
     page.hover("#world", position=place)
-    assert page.locator(".told").inner_text().endswith(f"agent 0, showing {vibe}")
+    assert page.locator(".status").inner_text().endswith(f"agent 0, showing {vibe}")

@@ -25,11 +25,10 @@ from torch import Tensor
 import holdfast
 from holdfast.errors import CheckpointError, one_line, reason_of
 from holdfast.files import Folder, write_error
-from holdfast.runs.folder import CONFIG, RUN_ID, run_id
+from holdfast.runs.folder import CONFIG, MANIFEST, RUN_ID, run_id
 from holdfast.runs.json_data import dump_json, find_non_json, parse_json
 
 FORMAT = 1
-MANIFEST = "manifest.json"
 FACTS = "facts.json"
 MAX_MANIFEST_BYTES = 2**20
 MAX_FACTS_BYTES = 2**22  # a few thousand are usual

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.base import RunsDir, Words, app, check_output
+from holdfast.cli.base import RunsDir, Words, app
 from holdfast.cli.failures import reporting_failures
 from holdfast.errors import HoldfastError, SettingsError, name_some, printable, reason_of
+from holdfast.outputs import check_output
 
 if TYPE_CHECKING:
     from holdfast.runs.comparing import Comparison

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 import typer
 
 import holdfast
-from holdfast.cli.base import PyAgent, RunsDir, Words, app, check_output
+from holdfast.cli.base import PyAgent, RunsDir, Words, app
 from holdfast.cli.failures import FAILED, Output, error_for, reporting_failures
 from holdfast.cli.supervise import exit_despite_threads, supervised
 from holdfast.errors import HoldfastError, SettingsError, printable
+from holdfast.outputs import check_output, write_output
 from holdfast.streams import SafeStream, open_closed_streams, safe_output
 
 UsageError: Any = typer.BadParameter.__base__  # typer does not export it
@@ -253,7 +254,7 @@ def audit(
         if html is not None:
             from holdfast.audit.page import report_page
 
-            html.write_text(report_page(report), encoding="utf-8")
+            write_output("--html", html, report_page(report).encode())
         if as_json:
             typer.echo(json.dumps(report.to_json(), indent=2))
         else:

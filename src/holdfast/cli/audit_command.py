@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.cli.failures import BAD_SETTINGS, Output, error_for
+from holdfast.cli.progress_line import CLEAR_LINE, progress_line
 from holdfast.cli.supervise import leave
 from holdfast.config import load_run_world
 from holdfast.config.sections import agent_names
@@ -22,8 +23,6 @@ from holdfast.runs.folder import CONFIG
 
 if TYPE_CHECKING:
     from holdfast.audit import Report, Subject
-
-CLEAR_LINE = "\r\033[K"
 
 
 @dataclass
@@ -49,9 +48,12 @@ def audit_target(
 ) -> Report:
     """Audit the policy that TARGET names on the command line."""
     progress = Progress()
-    show = sys.stderr.isatty() and output == Output.TEXT
+    show = output == Output.TEXT
     # The policy's output must not be mixed into the report.
-    with time_limited(time_limit, progress, CLEAR_LINE if show else "", output), stdout_to_stderr():
+    with (
+        time_limited(time_limit, progress, CLEAR_LINE if show and sys.stderr.isatty() else "", output),
+        stdout_to_stderr(),
+    ):
         from holdfast.audit import audit
         from holdfast.audit.audit import select_checks, validate_declared
         from holdfast.audit.target import find_subject, naming_subject
@@ -68,17 +70,13 @@ def audit_target(
         total = len(select_checks(only, quick))
         number = iter(range(1, total + 1))
 
-        def on_check(name: str) -> None:
-            progress.doing = name
-            if show:
-                print(f"{CLEAR_LINE}{next(number)}/{total} {name}", end="", file=sys.stderr, flush=True)
+        with naming_subject(subject), progress_line(show, redraw_s=0) as line:
 
-        try:
-            with naming_subject(subject):
-                return audit(subject, only, seed, quick, on_check, declared, flag_maps)
-        finally:
-            if show:
-                print(CLEAR_LINE, end="", file=sys.stderr, flush=True)
+            def on_check(name: str) -> None:
+                progress.doing = name
+                line(f"{next(number)}/{total} {name}")
+
+            return audit(subject, only, seed, quick, on_check, declared, flag_maps)
 
 
 @contextmanager

@@ -18,16 +18,6 @@ if TYPE_CHECKING:
     from holdfast.evaluate import Estimate
 
 
-MEMORY = {
-    "intact": "memory as it is",
-    "wiped": "cleared at every step",
-    "frozen": "as after the first observation of the episode",
-    "swapped": "of another slot",
-    "averaged": "the mean over all episodes and steps",
-    "taught": "none: a copy of the agent that was taught to act without",
-}
-
-
 @app.command()
 def evaluate(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Name or folder of a run.")],
@@ -103,4 +93,6 @@ def evaluate(
 
 
 def _print_estimate(name: str, found: Estimate) -> None:
-    typer.echo(f"{name:<10}{found!s:<28}{MEMORY.get(name, 'only so much of the past remembered')}")
+    from holdfast.evaluate.certificate import MEANINGS
+
+    typer.echo(f"{name:<10}{found!s:<28}{MEANINGS.get(name, 'only so much of the past remembered')}")

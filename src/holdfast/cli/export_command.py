@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.base import PyAgent, RunsDir, Words, app, check_output
+from holdfast.cli.base import PyAgent, RunsDir, Words, app
 from holdfast.cli.failures import reporting_failures
 from holdfast.custom_code import exits_reported
 from holdfast.errors import SettingsError, printable
+from holdfast.outputs import check_output
 
 if TYPE_CHECKING:
     from holdfast.export.files import Exported

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-import webbrowser
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli.base import PyAgent, RunsDir, Words, app, check_output
+from holdfast.cli.base import PyAgent, RunsDir, Words, app
 from holdfast.cli.failures import reporting_failures
+from holdfast.cli.progress_line import progress_line
 from holdfast.custom_code import exits_reported
-from holdfast.errors import SettingsError, for_terminal, printable
+from holdfast.errors import SettingsError, printable
+from holdfast.outputs import check_output
 
-CLEAR_LINE = "\r\033[K"
-REDRAW_S = 0.1
 PORT = 6420
 
 
 @app.command()
 def view(
+    context: typer.Context,
     run: Annotated[
         str | None, typer.Argument(metavar="[RUN]", help="Name or folder of a run; default: serve all.")
     ] = None,
@@ -54,7 +51,9 @@ def view(
         float | None,
         typer.Option(min=0.1, max=50, help="Steps per second of clips; default: 4, more if they are long."),
     ] = None,
-    episodes: Annotated[int, typer.Option(min=1, max=10_000, help="How many episodes to record.")] = 20,
+    episodes: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Record at least this many, the same number in every environment.")
+    ] = 20,
     sample: Annotated[bool, typer.Option("--sample", help="Sampled actions; default: the most probable ones.")] = False,
     certificate: Annotated[
         bool, typer.Option(help="Measure what the memory is worth; left out anyway if episodes are long.")
@@ -81,8 +80,7 @@ def view(
     """
     with reporting_failures(), exits_reported():
         if run is None:
-            if any((html, gif, mp4, png, mettascope)):
-                raise SettingsError("name the run to look at, as in holdfast view first --html first.html.")
+            _refuse_options_of_pages(context)
             _serve(runs_dir, PORT if port is None else port)
             return
         check_output("--html", html)
@@ -98,7 +96,7 @@ def view(
         files.check(episodes)
         folder = find_run(run, runs_dir)
         if port is not None:
-            raise SettingsError("--port: only for the server, which holdfast view without a run starts.")
+            raise SettingsError("--port: only for the server, which starts without a run: holdfast view --port 8000.")
         env = load_run_world(folder / CONFIG, words or [])
         if mettascope is not None:
             check_replays(mettascope, env)
@@ -134,36 +132,32 @@ def view(
         typer.echo("\n".join(lines))
 
 
+def _refuse_options_of_pages(context: typer.Context) -> None:
+    """Raise SettingsError for an option that the server has no use for."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is not None and source.name == "COMMANDLINE" and parameter.name not in ("port", "runs_dir"):
+            off = parameter.secondary_opts and context.params[parameter.name or ""] is False
+            option = (parameter.secondary_opts if off else parameter.opts)[0]
+            raise SettingsError(f"{option}: needs a run, as in holdfast view RUN {option}.")
+
+
 def _shown(seen: Any, path: Path, size: int, html: Path | None) -> str:
     """Open the page unless the user named a file, and return the line that says where it is."""
     what = f"{seen.recording.num_episodes} episodes of checkpoint {seen.data['run']['checkpoint']}, {size / 1e6:.1f} MB"
-    opened = html is None and _has_browser() and webbrowser.open(path.absolute().as_uri())
+    opened = html is None and _open_in_browser(path.absolute().as_uri())
     return f"{what}: {'opened' if opened else 'open in a browser:'} {printable(str(path), 200)}"
 
 
-def _has_browser() -> bool:
-    """Return whether a browser with a window can be opened, instead of one that takes over the terminal."""
+def _open_in_browser(url: str) -> bool:
+    """Open a page in a browser with a window, if there is one: others would take over the terminal."""
+    import webbrowser
+
+    return _has_screen() and webbrowser.open(url)
+
+
+def _has_screen() -> bool:
     return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
-
-
-@contextmanager
-def progress_line() -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows what is being done, on one line that disappears; nothing without a terminal."""
-    shown = 0.0
-
-    def show(doing: str) -> None:
-        nonlocal shown
-        if time.monotonic() - shown > REDRAW_S:
-            shown = time.monotonic()
-            print(f"{CLEAR_LINE}{for_terminal(doing)}", end="", file=sys.stderr, flush=True)
-
-    if not sys.stderr.isatty():
-        yield lambda doing: None
-        return
-    try:
-        yield show
-    finally:
-        print(CLEAR_LINE, end="", file=sys.stderr, flush=True)
 
 
 def _serve(runs_dir: Path, port: int) -> None:
@@ -171,7 +165,7 @@ def _serve(runs_dir: Path, port: int) -> None:
 
     def ready(url: str) -> None:
         typer.echo(f"{printable(str(runs_dir), 150)}: {url}  (Ctrl-C ends it)")
-        if sys.stdout.isatty() and _has_browser():
-            webbrowser.open(url)
+        if sys.stdout.isatty():
+            _open_in_browser(url)
 
     serve(runs_dir, port, ready)

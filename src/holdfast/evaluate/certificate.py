@@ -17,7 +17,7 @@ from holdfast.config.sections import EnvSection
 from holdfast.deploy.loading import load_agent_for_world
 from holdfast.errors import SettingsError
 from holdfast.evaluate.evaluation import check_numbers
-from holdfast.evaluate.memoryless import Memoryless, taught_without_memory
+from holdfast.evaluate.memoryless import Memoryless, imitate_without_memory
 from holdfast.policies import Policy
 from holdfast.policies.tensordict_api import Acted, Inputs
 from holdfast.recurrence import State
@@ -28,8 +28,16 @@ from holdfast.threads import num_threads_for, num_threads_kept
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000  # of the bootstrap
-SMALL = 0.05  # a difference of this share is none
+TOLERANCE = 0.05  # a difference of this share is none
 MAX_STEPS_BACK = 256
+MEANINGS = {
+    "intact": "memory as it is",
+    "wiped": "cleared at every step",
+    "frozen": "as after the first observation of the episode",
+    "swapped": "that of another episode",
+    "averaged": "the mean over all episodes and steps",
+    "imitation": "none: a copy trained to imitate the agent",
+}
 
 
 @dataclass(frozen=True)
@@ -60,7 +68,7 @@ class Certificate:
     frozen: memory stays as it was after the first observation of the episode.
     swapped: the agent keeps its memory up to date, but acts with that of another slot.
     averaged: memory is its own mean over all episodes and steps: usual values that say nothing about this episode.
-    taught: a copy of the agent that was taught to act without memory; None if the return does not fall without memory anyway.
+    imitation: a copy of the agent that was trained to imitate it without memory; None if the return does not fall without memory.
     steps_back: the return by how many observations are remembered; what was before them is `averaged`.
     needs_steps: the smallest number of observations with the return of the intact memory; None if more than were tried.
     episodes: how many were played for each figure.
@@ -73,7 +81,7 @@ class Certificate:
     frozen: Estimate
     swapped: Estimate
     averaged: Estimate
-    taught: Estimate | None = None
+    imitation: Estimate | None = None
     steps_back: list[StepsBack] = field(default_factory=list)
     needs_steps: int | None = 0
     needs_memory: bool = False
@@ -85,16 +93,16 @@ class Certificate:
         """What the figures mean."""
         if not self.needs_memory:
             best = max(self.wiped.mean, self.swapped.mean, self.averaged.mean)
-            if self.taught is not None:
+            if self.imitation is not None:
                 return (
                     f"Memory is not needed: this agent uses it (return {self.intact.mean:.4g}, {best:.4g} without), but a copy "
-                    f"that was taught to act without memory has a return of {self.taught.mean:.4g}."
+                    f"trained to imitate it without memory has a return of {self.imitation.mean:.4g}."
                 )
             return (
                 f"Memory is not needed: this agent's return is {self.intact.mean:.4g} with it, and {best:.4g} with a memory that "
                 "says nothing about the episode."
             )
-        assert self.taught is not None
+        assert self.imitation is not None
         back = (
             f"more than {self.steps_back[-1].steps:,} steps"
             if self.needs_steps is None
@@ -102,7 +110,7 @@ class Certificate:
         )
         text = (
             f"Needs {back} of memory: return {self.intact.mean:.4g} with it, {self.wiped.mean:.4g} without, "
-            f"{self.taught.mean:.4g} of a copy that was taught to act without, "
+            f"{self.imitation.mean:.4g} of a copy trained to imitate it without, "
             f"{self.swapped.mean:.4g} with the memory of another episode."
         )
         if self.frozen.mean >= _least(self.intact, self.averaged):
@@ -163,16 +171,16 @@ def certify(
     recorder = Recorder(policy)
     intact, wiped = play("intact", recorder), play("wiped", Memoryless(policy))
     frozen, swapped = play("frozen", Frozen(policy)), play("swapped", Swapped(policy))
-    usual = recorder.usual_memory()
+    usual = recorder.mean_state()
     averaged = play("averaged", LastSteps(policy, 0, usual))
     curve = {0: averaged}
     least = _least(intact, averaged)
     uninformed = max(wiped.mean, swapped.mean, averaged.mean)
-    needs_memory, taught = _falls(intact, uninformed, least), None
+    needs_memory, imitation = _falls(intact, uninformed, least), None
     if needs_memory:
-        pupil = taught_without_memory(policy, env, episodes, seed, greedy, max_steps)
-        taught = play("taught", Memoryless(pupil), pupil)
-        needs_memory = _falls(intact, taught.mean, least)
+        copied = imitate_without_memory(policy, env, episodes, seed, greedy, max_steps)
+        imitation = play("imitation", Memoryless(copied), copied)
+        needs_memory = _falls(intact, imitation.mean, least)
     if needs_memory:
         far = min(max(lengths), MAX_STEPS_BACK)
         _search(curve, lambda n: play(f"{n} step{'s' * (n != 1)}", LastSteps(policy, n, usual)), least, far)
@@ -183,7 +191,7 @@ def certify(
         frozen,
         swapped,
         averaged,
-        taught,
+        imitation,
         [StepsBack(**asdict(curve[steps]), steps=steps) for steps in sorted(curve)],
         min(enough, default=None) if needs_memory else 0,
         needs_memory,
@@ -211,12 +219,12 @@ def _search(curve: dict[int, Estimate], play: Callable[[int], Estimate], least: 
 
 def _falls(intact: Estimate, without: float, least: float) -> bool:
     """Return whether this mean return without memory is less than that with it, by more than a small difference."""
-    return without < least and intact.mean - without > SMALL * max(abs(intact.mean), abs(without))
+    return without < least and intact.mean - without > TOLERANCE * max(abs(intact.mean), abs(without))
 
 
 def _least(intact: Estimate, averaged: Estimate) -> float:
     """Return the smallest mean return that counts as that of the intact memory."""
-    return min(intact.low, intact.mean - SMALL * abs(intact.mean - averaged.mean))
+    return min(intact.low, intact.mean - TOLERANCE * abs(intact.mean - averaged.mean))
 
 
 def estimate(finished: list[Episode], agents_per_env: int) -> Estimate:
@@ -253,7 +261,7 @@ class Recorder:
             kept.append(acted.state[number].clone())
         return acted
 
-    def usual_memory(self) -> State:
+    def mean_state(self) -> State:
         """Return the mean state [layers, 1, hidden]; the median of leaves that count or select, which have no mean."""
         usual = [(total / self._num_states).float() for total in self._sums]
         for number, kept in self._counts.items():

@@ -27,9 +27,11 @@ CONFIG = "config.yaml"
 METRICS = "metrics.jsonl"
 # Metrics that differ between identical runs.
 TIMING = frozenset({"wall_s", "sps", "rss_mb", "share_world", "share_inference", "share_learning"})
+HEALTHY_PARITY = 1e-5  # parity_max_abs_logratio of a correct policy stays below; rounding keeps it near 1e-6
 MAX_LINE = 2**20  # bytes of one update's metrics; a few thousand are usual
 SUMMARY = "summary.json"
 CHECKPOINTS = "checkpoints"
+MANIFEST = "manifest.json"  # of a checkpoint, written last
 FAILED = "failed.json"  # the error that ended the run; a run without it and without a summary was stopped or killed
 RUN_ID = "run-id"  # made when the run begins; every checkpoint of the run contains it
 

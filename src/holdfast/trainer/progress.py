@@ -17,6 +17,7 @@ from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TaskProgressColumn
 from rich.text import Text
 
+from holdfast.runs.folder import HEALTHY_PARITY
 from holdfast.streams import SafeStream
 
 REDRAW_S = 0.5  # a redraw takes about 5 ms
@@ -25,7 +26,6 @@ LINE_SHARE = 0.05  # print a line after this fraction of the run,
 MAX_SILENCE_S = 60.0  # or after this time
 MAX_WIDTH = 90  # a wider table would have four columns
 SPARKS = "▁▂▃▄▅▆▇█"
-HEALTHY_PARITY = 1e-5
 PARITY = "parity_max_abs_logratio"  # as in the last line of a run
 TABLE = (  # rows of (label, metric, format); columns: episodes and memory; losses; gradients and process
     (("length", "episode_length", ",.1f"), ("policy loss", "policy_loss", ".4f"), ("gradient", "grad_norm", ".3f")),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import shutil
 import subprocess
 import tempfile
@@ -17,7 +16,8 @@ import numpy as np
 from PIL import Image, ImageColor
 from scipy.spatial import KDTree
 
-from holdfast.errors import SettingsError, printable, reason_of
+from holdfast.errors import SettingsError, printable
+from holdfast.outputs import check_output, write_output
 from holdfast.view.drawing import draw_step
 from holdfast.view.drawing.canvas import ACCENT, BLUE, CARD, GRID, INK, LINE, MUTED, ORANGE, PAPER
 from holdfast.view.selection import Selection, check_step, select
@@ -62,7 +62,7 @@ class Files:
         for option, path in self.paths.items():
             if path.suffix.lower() != SUFFIXES[option]:
                 raise SettingsError(f"{option} {printable(str(path), 150)}: the name must end in {SUFFIXES[option]}.")
-            _check_writable(option, path)
+            check_output(option, path)
         if len({path.absolute() for path in self.paths.values()}) < len(self.paths):
             raise SettingsError("--gif, --mp4 and --png: name different files.")
         if self.step is not None and self.png is None:
@@ -92,7 +92,7 @@ def write_files(data: dict[str, Any], files: Files, progress: Progress = lambda 
     if files.png is not None:
         whole = shown if files.step is None else select(data, files.agent, files.episode, whole=True)
         position = shown.decisive[-1] if files.step is None else check_step(whole, files.step)
-        _save("--png", files.png, _as_png(draw_step(whole, position, ZOOM)))
+        write_output("--png", files.png, _as_png(draw_step(whole, position, ZOOM)))
     if files.gif is None and files.mp4 is None:
         return notes
     frames = frames_of(shown, files.fps)
@@ -104,9 +104,9 @@ def write_files(data: dict[str, Any], files: Files, progress: Progress = lambda 
             f"The clip leaves out {whole.steps - shown.steps} steps at the end of episodes: the agent stays as it is."
         )
     if files.gif is not None:
-        _save("--gif", files.gif, gif(shown, frames, progress))
+        write_output("--gif", files.gif, gif(shown, frames, progress))
     if files.mp4 is not None:
-        _save("--mp4", files.mp4, mp4(shown, frames, progress))
+        write_output("--mp4", files.mp4, mp4(shown, frames, progress))
     return notes
 
 
@@ -116,7 +116,7 @@ def frames_of(shown: Selection, fps: float | None = None) -> list[Frame]:
     kept = sorted({*range(0, shown.steps, stride), *shown.decisive, shown.steps - 1})
     each = 1000 / fps if fps else min(1000 / STEPS_PER_S, LONGEST_S * 1000 / len(kept))
     each = max(20, round(each / 10) * 10)  # GIF counts in hundredths of a second
-    pauses = {position for position in shown.decisive if shown.telling(position)} | {shown.steps - 1}
+    pauses = {position for position in shown.decisive if shown.strongest_past(position)} | {shown.steps - 1}
     return [Frame(position, each + PAUSE_MS * (position in pauses)) for position in kept]
 
 
@@ -235,19 +235,3 @@ def _as_png(image: Image.Image) -> bytes:
     written = io.BytesIO()
     image.save(written, "png", optimize=True)
     return written.getvalue()
-
-
-def _check_writable(option: str, path: Path) -> None:
-    """Raise SettingsError if the file cannot be written; create nothing."""
-    parent = path.absolute().parent
-    if path.is_dir() or not parent.is_dir():
-        raise SettingsError(f"{option} {printable(str(path), 150)}: needs a file path in an existing folder.")
-    if not os.access(path if path.exists() else parent, os.W_OK):
-        raise SettingsError(f"{option} {printable(str(path), 150)}: no permission to write it.")
-
-
-def _save(option: str, path: Path, content: bytes) -> None:
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        raise SettingsError(f"{option} {printable(str(path), 150)}: {reason_of(error)}.") from error

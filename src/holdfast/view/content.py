@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ from holdfast.envs.picture import GridPicture
 from holdfast.policies import Policy
 from holdfast.spec import (
     BoxActions,
-    BoxObs,
     DiscreteActions,
     MixedActions,
     MultiDiscreteActions,
@@ -20,42 +20,48 @@ from holdfast.spec import (
     WorldSpec,
     keys,
 )
+from holdfast.view.grid_looks import AGENT_COLORS, looks_of, mark_of_vibe
+from holdfast.view.observations import describe_parts, stored_observations
 from holdfast.view.recording import MAX_UNITS, Recording, Track
 from holdfast.view.units import order_of_units
 
 FORMAT = 1
 LEAF_NAMES = ("h", "c")
 LARGEST = 0.99  # quantile of a unit's absolute activity that counts as its largest
-MAX_DRAWN = 50_000  # numbers of an observation that are shown
+SMALLEST_INFLUENCE = 0.05  # of an earlier observation that is pointed out
+NO_CURVE: Mapping[str, Any] = {"steps": [], "episode_return": []}
 
 
 def content(
-    policy: Policy, recording: Recording, influences: Sequence[np.ndarray], run: Mapping[str, Any], **others: Any
+    policy: Policy,
+    recording: Recording,
+    influences: Sequence[np.ndarray],
+    run: Mapping[str, Any],
+    settings: Mapping[str, str] | None = None,
+    curve: Mapping[str, Any] = NO_CURVE,
+    certificate: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the data of a page. run: who plays. others: `settings`, `curve`, `certificate`."""
-    pictures, names, scales = memory_pictures(policy, recording)
+    """Return the data of a page. run: who plays."""
+    pictures, layers = memory_pictures(policy, recording)
     scene, scenes = _scenes(policy.spec, recording)
     return {
         "format": FORMAT,
         "run": dict(run),
-        "settings": {},
-        "curve": {"steps": [], "episode_return": []},
-        "certificate": None,
-        **others,
+        "settings": dict(settings or {}),
+        "curve": dict(curve),
+        "certificate": certificate,
         "notes": recording.notes,
         "choices": choices_of(policy.spec),
         "numbers": numbers_of(policy.spec),
-        "memory": [
-            {"name": name, "units": picture.shape[-1], "scale": scale}
-            for name, picture, scale in zip(names, pictures[0] if pictures else [], scales, strict=True)
-        ],
+        "memory": layers,
+        "memory_scope": policy.memory_scope,
         "lookback": influences[0].shape[-1],
+        "smallest_influence": SMALLEST_INFLUENCE,
+        "agent_colors": AGENT_COLORS,
         "scene": scene,
         "tracks": [
             _track(policy.spec, track, influence, of_track, drawn)
-            for track, influence, of_track, drawn in zip(
-                recording.tracks, influences, pictures or [[] for _ in recording.tracks], scenes, strict=True
-            )
+            for track, influence, of_track, drawn in zip(recording.tracks, influences, pictures, scenes, strict=True)
         ],
     }
 
@@ -82,22 +88,28 @@ def numbers_of(spec: WorldSpec) -> list[dict[str, Any]]:
     return [{"name": f"number {i}", "low": low, "high": high} for i, (low, high) in enumerate(limits)]
 
 
-def memory_pictures(policy: Policy, recording: Recording) -> tuple[list[list[np.ndarray]], list[str], list[float]]:
-    """Return pictures [T, A, units] int8 per track and layer of each state tensor, and the names and scales of the layers."""
-    names, scales = [], []
+def memory_pictures(policy: Policy, recording: Recording) -> tuple[list[list[np.ndarray]], list[dict[str, Any]]]:
+    """Return pictures [T, A, units] int8 of each layer per track, and what they show: name, units, order and scale."""
+    layers: list[dict[str, Any]] = []
     pictures: list[list[np.ndarray]] = [[] for _ in recording.tracks]
-    for leaf, (layers, _) in enumerate(policy.state_shapes):
+    for leaf, (num_layers, _) in enumerate(policy.state_shapes):
         name = LEAF_NAMES[leaf] if leaf < len(LEAF_NAMES) else f"state {leaf}"
-        for layer in range(layers):
+        for layer in range(num_layers):
             activity = [track.states[leaf][:, layer] for track in recording.tracks]  # [T, A, units]
             flat = np.concatenate([each.reshape(-1, each.shape[-1]) for each in activity])
             order = order_of_units(flat, MAX_UNITS)
             scale = _scale(np.quantile(np.abs(flat[:, order]), LARGEST, axis=0))
             for kept, each in zip(pictures, activity, strict=True):
                 kept.append(np.round(np.clip(each[..., order] / scale, -1, 1) * 127).astype(np.int8))
-            names.append(name if layers == 1 else f"{name}, layer {layer + 1}")
-            scales.append(scale)
-    return (pictures if names else []), names, scales
+            layers.append(
+                {
+                    "name": name if num_layers == 1 else f"{name}, layer {layer + 1}",
+                    "units": len(order),
+                    "order": order.tolist(),
+                    "scale": scale,
+                }
+            )
+    return pictures, layers
 
 
 def _scale(largest: np.ndarray) -> float:
@@ -141,7 +153,8 @@ def _split_actions(spec: WorldSpec, track: Track) -> tuple[np.ndarray, np.ndarra
     if (arguments := getattr(spec.actions, "arguments", ())) and actions.shape[-1] == 2:
         starts = np.concatenate([[0], np.cumsum(arguments)[:-1]])
         return (starts[actions[..., 0]] + actions[..., 1])[..., None], actions[..., :0]
-    return np.split(actions, [len(spec.actions.sizes)], axis=-1)[0], actions[..., len(spec.actions.sizes) :]
+    choices = len(spec.actions.sizes)
+    return actions[..., :choices], actions[..., choices:]
 
 
 # ------------------------------------------------------------------------------------------------ the world
@@ -159,7 +172,7 @@ def _scenes(spec: WorldSpec, recording: Recording) -> tuple[dict[str, Any], list
 
 def _grid_scenes(spec: WorldSpec, recording: Recording) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     kinds, resources, vibes = _Numbers(), _Numbers(), _Numbers()
-    vibes[""]
+    vibes[""]  # number 0: none
     scenes = []
     for track in recording.tracks:
         starts, moves = {e.start for e in track.episodes}, []
@@ -185,8 +198,20 @@ def _grid_scenes(spec: WorldSpec, recording: Recording) -> tuple[dict[str, Any],
             before = now
         scenes.append({"height": track.pictures[0].height, "width": track.pictures[0].width, "moves": moves})
     window = list(spec.obs.window) if isinstance(spec.obs, TokenObs) else [0, 0]
-    names = {"types": [*kinds], "resources": [*resources], "vibes": [*vibes]}
-    return {"kind": "grid", "window": window, **names}, scenes
+    return grid_scene(kinds, resources, vibes, window), scenes
+
+
+def grid_scene(
+    types: Iterable[str], resources: Iterable[str], vibes: Iterable[str], window: Sequence[int]
+) -> dict[str, Any]:
+    """Return what all tracks of a grid world share. window: rows and columns that an agent observes; 0, 0 if unknown."""
+    return {
+        "kind": "grid",
+        "window": [*window],
+        "types": [asdict(look) for look in looks_of([*types])],
+        "resources": [*resources],
+        "vibes": [{"name": vibe, "mark": mark_of_vibe(vibe)} for vibe in vibes],
+    }
 
 
 def _frame_scenes(recording: Recording) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -201,19 +226,8 @@ def _frame_scenes(recording: Recording) -> tuple[dict[str, Any], list[dict[str, 
 
 
 def _observation_scenes(spec: WorldSpec, recording: Recording) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    obs = spec.obs
-    parts = [{"name": part.name, "shape": list(part.shape)} for part in getattr(obs, "parts", ())]
-    scenes = []
-    for track in recording.tracks:
-        values = track.inputs[keys.OBS]
-        if isinstance(obs, BoxObs) and values.dtype != np.uint8:
-            values = values.astype(np.float32)
-        elif values.dtype != np.uint8:
-            values = values.astype(np.int32)
-        if values[0, 0].size > MAX_DRAWN:
-            values = values.reshape(*values.shape[:2], -1)[..., :MAX_DRAWN]
-        scenes.append({"values": values})
-    return {"kind": "observation", "parts": parts or [{"name": "observation", "shape": list(obs.shape)}]}, scenes
+    scenes = [{"values": stored_observations(spec, track.inputs[keys.OBS])} for track in recording.tracks]
+    return {"kind": "observation", "parts": describe_parts(spec)}, scenes
 
 
 class _Numbers(dict[Any, int]):

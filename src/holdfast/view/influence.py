@@ -72,7 +72,7 @@ def _replace(
     if not others:
         return
     length = min(result.shape[-1], span[1] - min(others))
-    counts = np.array([len(found) for found in others.values()])
+    counts = np.array([len(observations) for observations in others.values()])
     starts = np.repeat([*others], counts)  # [R]
     steps = starts + np.arange(length)[:, None]  # [length, R]
     steps = np.minimum(steps, span[1] - 1)
@@ -117,9 +117,8 @@ class _Donors:
         found: dict[bytes, np.ndarray] = {}
         here = self._at[int(at)]
         for pool in (here, self._all):
-            tries = self._generator.permutation(len(pool))[: 8 * REPLACEMENTS] if len(pool) < 10_000 else None
-            picked = self._generator.integers(len(pool), size=8 * REPLACEMENTS) if tries is None else tries
-            for index in picked.tolist():
+            tries = self._generator.choice(len(pool), min(len(pool), 8 * REPLACEMENTS), replace=False)
+            for index in tries.tolist():
                 (env, episode), row = pool[index]
                 elsewhere = (env, episode) != (track.env, number) or pool is self._all
                 if elsewhere and not np.array_equal(row, present):

@@ -97,7 +97,7 @@ def infos_of(policy: Policy, track: Track, influence: np.ndarray, name: str) -> 
     """Return what the policy computed, for each step and agent, within the size that MettaGrid allows."""
     names = policy.spec.actions.names  # pyright: ignore[reportAttributeAccessIssue]
     norm, change = memory_norms(policy, track)
-    back, moved = most_telling(policy, track, influence)
+    back, moved = strongest_past(policy, track, influence)
     return [
         [
             _within_limit(
@@ -130,7 +130,7 @@ def memory_norms(policy: Policy, track: Track) -> tuple[np.ndarray, np.ndarray]:
     return np.sqrt(norm), np.sqrt(change)
 
 
-def most_telling(policy: Policy, track: Track, influence: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def strongest_past(policy: Policy, track: Track, influence: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return [T, A] how many steps back the earlier observation with the largest influence is, and its influence; 0, 0 if none has any."""
     earlier = np.round(influence[..., 1:], 4)
     if not earlier.shape[-1]:

@@ -52,7 +52,7 @@ def render_page(data: Mapping[str, Any]) -> str:
         title=str(data["run"]["name"]),
         policy=(
             f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
-            "img-src data: blob:; base-uri 'none'; form-action 'none'"
+            "img-src data:; base-uri 'none'; form-action 'none'"
         ),
         style=style,
         script=script,

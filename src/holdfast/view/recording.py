@@ -21,6 +21,7 @@ from holdfast.rollout import play_episodes
 from holdfast.rollout.play import MAX_EPISODE_STEPS
 from holdfast.spec import TokenObs, keys
 from holdfast.view.frames import FrameStore
+from holdfast.view.observations import stored_bytes
 
 TRACKS = 4  # environments; the episodes are divided among them
 MAX_STEPS = 4_000  # of all environments together
@@ -93,7 +94,7 @@ def record(
     max_steps: int = MAX_EPISODE_STEPS,
     on_step: Callable[[int], None] = lambda step: None,
 ) -> Recording:
-    """Play `episodes` episodes, the same that `holdfast evaluate` plays in as many environments, and record them.
+    """Play at least `episodes` episodes, those of `holdfast evaluate` in as many environments, and record them.
 
     The recording stops earlier if it would be too long for a page; its notes say so.
     on_step: called with the number of recorded steps.
@@ -228,6 +229,5 @@ def _stack(tensors: list[torch.Tensor]) -> np.ndarray:
 
 def _bytes_per_step(policy: Policy) -> int:
     """Return about how many bytes a page holds of one step of one environment."""
-    obs = np.dtype(policy.spec.obs.dtype).itemsize * int(np.prod(policy.spec.obs.shape, dtype=np.int64))
     units = sum(layers * min(hidden, MAX_UNITS) for layers, hidden in policy.state_shapes)
-    return policy.spec.agents_per_env * (units + min(obs, 20_000) + 100)
+    return policy.spec.agents_per_env * (units + 100) + stored_bytes(policy.spec)

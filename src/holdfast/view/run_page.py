@@ -17,8 +17,10 @@ from holdfast.config.sections import EnvSection, PolicySection
 from holdfast.deploy.loading import load_agent_for_world
 from holdfast.errors import HoldfastError, SettingsError, one_line, printable, reason_of
 from holdfast.evaluate import certify
+from holdfast.evaluate.certificate import MEANINGS
 from holdfast.evaluate.evaluation import check_numbers
 from holdfast.files import Folder
+from holdfast.outputs import write_output
 from holdfast.policies import Policy
 from holdfast.rollout.play import MAX_EPISODE_STEPS
 from holdfast.runs.curves import read_curve
@@ -107,17 +109,18 @@ def see_run(
 def write_page(seen: Seen, run_dir: Path, html: Path | None = None) -> tuple[Path, int]:
     """Write the page to `html`, or as view.html into the run folder; return its path and its size in bytes."""
     page = render_page(seen.data).encode()
+    if html is not None:
+        write_output("--html", html, page)
+        return html, len(page)
     try:
-        if html is not None:
-            html.write_bytes(page)
-        else:
-            with Folder.open(run_dir) as files:
-                files.replace(PAGE, page)
+        with Folder.open(run_dir) as files:
+            files.replace(PAGE, page)
     except OSError as error:
-        path = html or run_dir / PAGE
-        hint = "" if html else " Name another file: --html FILE."
-        raise SettingsError(f"{printable(str(path), 200)}: cannot be written ({reason_of(error)}).{hint}") from error
-    return html or run_dir / PAGE, len(page)
+        path = printable(str(run_dir / PAGE), 200)
+        raise SettingsError(
+            f"{path}: cannot be written ({reason_of(error)}). Name another file: --html FILE."
+        ) from error
+    return run_dir / PAGE, len(page)
 
 
 def _agent_of(settings: PolicySection) -> str:
@@ -156,7 +159,7 @@ def _certificate(
         max_steps,
         lambda name, _: progress(f"what the memory is worth: {name}"),
     )
-    return found.to_dict()
+    return {**found.to_dict(), "meanings": MEANINGS}
 
 
 def _training_curve(run_dir: Path) -> dict[str, list[float]]:

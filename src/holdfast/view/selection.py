@@ -10,7 +10,6 @@ import numpy as np
 
 from holdfast.errors import SettingsError
 
-NOTICEABLE = 0.05  # smallest influence that is pointed out
 LONG = 150  # steps of an episode that is shown alone
 
 
@@ -52,35 +51,53 @@ class Selection:
         return episode.track[key][episode.start + step, self.agent]
 
     def influence(self, position: int) -> np.ndarray:
-        """Return how much each observation moved the action: [steps up to here], first the present one, then back in time."""
+        """Return the influence on the action of the present observation, and of those 1, 2, ... steps earlier."""
         episode, step = self.at(position)
-        if episode.track["influence"] is None:
-            return np.zeros(1)
-        return self.of_step("influence", position)[: step + 1] / 255
+        return _influence(self.data, episode, self.agent)[step]
 
-    def telling(self, position: int) -> tuple[int, float] | None:
+    def strongest_past(self, position: int) -> tuple[int, float] | None:
         """Return how many steps ago the past observation was that moved the action most, and its influence."""
         past = self.influence(position)[1:]
-        if not past.size or past.max() < NOTICEABLE:
+        if not past.size or past.max() < self.data["smallest_influence"]:
             return None
         return int(past.argmax()) + 1, float(past.max())
+
+    def earlier(self, position: int, back: int) -> tuple[Episode, int]:
+        """Return the episode and the step in it `back` steps before a position: an earlier episode with lifetime memory."""
+        episode, step = self.at(position)
+        at = episode.start + step - back
+        found = (other for other in _episodes(self.data) if other.track is episode.track)
+        return next((other, at - other.start) for other in found if other.start <= at < other.start + other.length)
+
+    def position_of(self, episode: Episode, step: int) -> int | None:
+        """Return the position of a step; None if it is not shown."""
+        for start, shown in zip(self.starts, self.episodes, strict=True):
+            if shown.number == episode.number and step < shown.length:
+                return start + step
+        return None
 
     @cached_property
     def decisive(self) -> list[int]:
         """Return one position per episode: where a past observation moved the action most."""
         return [
-            start + decisive_step(episode, self.agent)
+            start + decisive_step(self.data, episode, self.agent)
             for start, episode in zip(self.starts, self.episodes, strict=True)
         ]
 
 
-def decisive_step(episode: Episode, agent: int) -> int:
+def decisive_step(data: dict[str, Any], episode: Episode, agent: int) -> int:
     """Return the step of an episode at which a past observation moved the action most."""
-    if episode.track["influence"] is None or episode.track["influence"].shape[-1] < 2:
-        return 0
+    return int(_influence(data, episode, agent)[:, 1:].max(-1, initial=0).argmax())
+
+
+def _influence(data: dict[str, Any], episode: Episode, agent: int) -> np.ndarray:
+    """Return the influence [steps of the episode, lookback] of earlier observations; 0 of those that memory cannot hold."""
     rows = slice(episode.start, episode.start + episode.length)
+    found = episode.track["influence"][rows, agent] / 255
+    kept = np.arange(episode.length) + (episode.start if data["memory_scope"] == "lifetime" else 0)
+    measured = np.arange(found.shape[-1]) <= kept[:, None]
     played = episode.track["valid"][rows, agent] > 0
-    return int((episode.track["influence"][rows, agent, 1:].max(-1) * played).argmax())
+    return found * measured * played[:, None]
 
 
 def select(data: dict[str, Any], agent: int = 0, episode: int | None = None, whole: bool = False) -> Selection:
@@ -97,7 +114,7 @@ def select(data: dict[str, Any], agent: int = 0, episode: int | None = None, who
         return Selection(data, [found[episode] if whole else _until_idle(data, found[episode], agent)], agent)
     first = found[0]
     short = [other for other in found[1:] if max(first.length, other.length) <= LONG]
-    differs = [other for other in short if _decision(other, agent) != _decision(first, agent)]
+    differs = [other for other in short if _decision(data, other, agent) != _decision(data, first, agent)]
     chosen = [first, *(differs or short)[:1]]
     return Selection(data, chosen if whole else [_until_idle(data, each, agent) for each in chosen], agent)
 
@@ -135,9 +152,9 @@ def _until_idle(data: dict[str, Any], episode: Episode, agent: int) -> Episode:
     changes = [any(entry[4] == agent for entry in move["objects"]) for move in moves]
     rewarded = (episode.track["reward"][rows, agent] != 0).tolist()
     busy = [step for step in range(episode.length) if changes[step] or rewarded[step]]
-    last = max([*busy, decisive_step(episode, agent)])
+    last = max([*busy, decisive_step(data, episode, agent)])
     return replace(episode, length=min(episode.length, last + 2))
 
 
-def _decision(episode: Episode, agent: int) -> list[int]:
-    return episode.track["chosen"][episode.start + decisive_step(episode, agent), agent].tolist()
+def _decision(data: dict[str, Any], episode: Episode, agent: int) -> list[int]:
+    return episode.track["chosen"][episode.start + decisive_step(data, episode, agent), agent].tolist()

@@ -37,6 +37,27 @@ def serve() -> Iterator[Serve]:
 
 
 @pytest.fixture
+def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """A function that replaces the program which makes pages by code, and returns a run's path to pass to it.
+
+    The code has the variables `run`, `file` (to write) and `checkpoint`.
+    """
+
+    def use(code: str) -> Path:
+        package = tmp_path / "fake" / "holdfast" / "cli"
+        package.mkdir(parents=True)
+        for init in (package.parent, package):
+            (init / "__init__.py").write_text("")
+        (package / "child.py").write_text(
+            f"import os, sys, time\npipe, _, run, _, file, _, checkpoint = sys.argv[1:]\n{code}\n"
+        )
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path / "fake"))
+        return tmp_path / "run"
+
+    return use
+
+
+@pytest.fixture
 def tab(browser: Any, serve: Serve) -> Iterator[Callable[..., Any]]:
     """A function that opens the site of a runs folder in a new tab. At the end, nothing may have gone wrong in it."""
     from support.tabs import Tab  # needs playwright

@@ -73,6 +73,7 @@ def test_markup_is_text_everywhere(tab, hostile):
     assert page.locator("#list td[data-column=world]").last.inner_text() == SCRIPT
     assert page.evaluate(HARM) == 0
     assert page.evaluate("({}).polluted") is None
+    tab.wait("location.hash.includes('metric=constructor')")
     page.reload()
     tab.wait("document.querySelectorAll('.panel').length === 10")
     assert page.evaluate(HARM) == 0

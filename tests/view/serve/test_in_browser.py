@@ -1,20 +1,27 @@
 """The site in a real browser: list, curves, settings. The fixture `tab` also checks the console and all requests."""
 
+import os
+
 import pytest
 
+from holdfast.view.serve import watching
 from support.shown_runs import make_run, row
-
-SHOWN = "document.querySelector('{}')?.checkVisibility() === {}"
 
 
 @pytest.fixture
 def runs(tmp_path):
-    make_run(tmp_path, "slow", updates=20)
-    make_run(tmp_path, "fast", updates=30, settings={"trainer.lr": 0.004, "policy.core": "gru"}, checkpoint="00000030")
-    make_run(tmp_path, "other", updates=5, settings={"env.name": "gym:Acrobot-v1", "audit": "off"})
-    failed = make_run(
-        tmp_path, "failed", rows=[row(i, parity_max_abs_logratio=0.25) for i in range(1, 9)], summary=False
+    make_run(tmp_path, "slow", updates=20, began=1e9)
+    make_run(
+        tmp_path,
+        "fast",
+        updates=30,
+        settings={"trainer.lr": 0.004, "policy.core": "gru"},
+        checkpoint="00000030",
+        began=2e9,
     )
+    make_run(tmp_path, "other", updates=5, settings={"env.name": "gym:Acrobot-v1", "audit": "off"}, began=3e9)
+    bad = [row(i, parity_max_abs_logratio=0.25) for i in range(1, 9)]
+    failed = make_run(tmp_path, "failed", rows=bad, summary=False, began=4e9)
     (failed / "failed.json").write_text('{"error": "the world broke at mine.py:31"}')
     return tmp_path
 
@@ -37,7 +44,7 @@ def traces(tab, metric):
 
 def test_the_list(tab, runs):
     tab = tab(runs)
-    assert sorted(tab.names()) == ["failed", "fast", "other", "slow"]
+    assert tab.names() == ["failed", "other", "fast", "slow"], "newest first"
     fast, failed = cells(tab, "fast"), cells(tab, "failed")
     assert (fast["world"], fast["agent"], fast["state"]) == ("gym:CartPole-v1", "box · gru", "finished")
     assert (fast["steps"], fast["audit"]) == ("1,920", "built in")
@@ -61,17 +68,91 @@ def test_sorting_and_filtering(tab, runs):
     tab.wait("document.querySelectorAll('#list tbody tr').length === 2")
     assert tab.names() == ["slow", "fast"]
     assert "2 of 4" in page.inner_text("#count")
+    tab.wait("location.hash.includes('find=CARTPOLE+fin')")
     page.reload()
     tab.wait("document.querySelectorAll('#list tbody tr').length === 2")
     assert page.input_value("#find") == "CARTPOLE fin"
     assert tab.names() == ["slow", "fast"]
 
 
-def test_at_first_runs_of_one_world_are_compared(tab, runs):
+def test_sorting_on_a_phone(tab, runs):
     tab = tab(runs)
-    checked = tab.page.locator("#list tbody tr.selected .name").all_text_contents()
-    assert len(checked) in (1, 3)
-    assert ("other" in checked) == (len(checked) == 1)
+    page = tab.page
+    assert not page.get_by_label("Sort by").is_visible(), "a wide list is sorted by its head"
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert not page.locator("#list thead").is_visible()
+    assert page.get_by_label("Sort by").input_value() == "began"
+    page.get_by_label("Sort by").select_option(label="Steps")
+    assert tab.names() == ["fast", "slow", "failed", "other"]
+    page.get_by_label("Sort order: descending").click()
+    assert tab.names() == ["other", "failed", "slow", "fast"]
+    assert page.get_by_label("Sort order: ascending").inner_text() == "↑"
+    tab.wait("location.hash.includes('sort=steps')")
+    page.reload()
+    tab.wait("document.querySelectorAll('#list tbody tr').length === 4")
+    assert page.get_by_label("Sort by").input_value() == "steps"
+    assert tab.names() == ["other", "failed", "slow", "fast"]
+
+
+def test_the_name_of_a_run_is_the_label_of_its_box(tab, runs):
+    tab = tab(runs)
+    choose(tab, "slow")
+    tab.page.locator("#list .name", has_text="fast").click()
+    assert tab.page.get_by_label("Compare fast", exact=True).is_checked()
+    controls = "[...document.querySelectorAll('#list .name')].map(name => name.control.getAttribute('aria-label'))"
+    assert tab.page.evaluate(controls) == [f"Compare {name}" for name in tab.names()]
+
+
+def test_runs_that_are_left_out_are_counted(tab, runs, monkeypatch):
+    monkeypatch.setattr(watching, "MAX_RUNS", 3)
+    tab = tab(runs)
+    assert sorted(tab.names()) == ["failed", "fast", "other"]
+    assert tab.page.locator("#left-out").is_visible()
+    text = tab.page.inner_text("#left-out")
+    assert text.startswith("3 of 4 runs")
+    assert "holdfast view --runs-dir" in text
+    monkeypatch.setattr(watching, "MAX_RUNS", 4)
+    tab.wait("document.querySelectorAll('#list tbody tr').length === 4")
+    assert not tab.page.locator("#left-out").is_visible()
+
+
+def test_durations(tab, runs):
+    seconds = [0, 59.4, 59.7, 60, 89, 3569, 3570, 3599, 3600, 7169, 7199, 86_400]
+    shown = tab(runs).page.evaluate(
+        "async (all) => { const { duration } = await import('/dom.js'); return all.map(duration); }", seconds
+    )
+    expected = (
+        "0 s, 59 s, 1 min, 1 min, 1 min, 59 min, 1 h 0 min, 1 h 0 min, 1 h 0 min, 1 h 59 min, 2 h 0 min, 24 h 0 min"
+    )
+    assert shown == expected.split(", ")
+
+
+def test_the_address_is_written_once_after_many_changes(tab, runs):
+    tab = tab(runs)
+    choose(tab, "slow")
+    tab.wait("location.hash.includes('runs=')")
+    tab.page.evaluate(
+        """() => {
+            window.written = 0;
+            history.replaceState = () => { window.written += 1; throw new DOMException("too often", "SecurityError"); };
+            const slider = document.querySelector("#smooth");
+            for (const value of [0.9, 0.8, 0.7, 0.5, 0.3, 0]) {
+                slider.value = value;
+                slider.dispatchEvent(new Event("input"));
+            }
+        }"""
+    )
+    tab.wait("window.written === 1")
+    assert tab.page.inner_text("#smooth-value") == "0.00"
+    tab.wait_for_lines("episode_return", 1)
+    assert tab.page.evaluate("window.written") == 1
+
+
+@pytest.mark.parametrize(("newest", "compared"), [("failed", ["failed", "fast", "slow"]), ("other", ["other"])])
+def test_at_first_runs_of_the_newest_runs_world_are_compared(tab, runs, newest, compared):
+    os.utime(runs / newest / "run-id", (5e9, 5e9))
+    tab = tab(runs)
+    assert tab.page.locator("#list tbody tr.selected .name").all_text_contents() == compared
 
 
 def test_two_runs_are_compared(tab, runs):
@@ -109,7 +190,7 @@ def test_settings_that_differ(tab, runs):
     assert "trainer.total_timesteps" in own.inner_text()
     choose(tab, "slow")
     tab.wait("!document.querySelector('#differing').checkVisibility()")
-    assert "two runs" in tab.page.inner_text("#settings-note")
+    assert "two or more runs" in tab.page.inner_text("#settings-note")
 
 
 def test_metrics_are_added_and_removed_and_survive_a_reload(tab, runs):
@@ -123,6 +204,7 @@ def test_metrics_are_added_and_removed_and_survive_a_reload(tab, runs):
     tab.page.check("input[value=seconds]", force=True)
     tab.page.locator("#smooth").fill("0")
     tab.wait_for_lines("entropy", 2)
+    tab.wait("location.hash.includes('smooth=0')")
     address = tab.page.url
     tab.page.reload()
     tab.wait_for_lines("entropy", 2)

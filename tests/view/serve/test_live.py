@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.config import load_settings
 from holdfast.runs import RunFolder
+from holdfast.view.serve.metrics import Columns
 from support.runs import SMALL_NET
 from support.shown_runs import append, lines, make_run, row
 from support.tabs import Tab
@@ -82,8 +83,72 @@ def test_a_server_that_ends_is_noticed(browser, serve, tmp_path):
     tab.open()
     server.shutdown()
     server.server_close()
-    tab.wait("document.querySelector('#connection').textContent.includes('has ended')")
+    tab.wait("document.querySelector('#connection').textContent.includes('has stopped')")
     tab.context.close()
+
+
+def fail(route):
+    route.fulfill(status=500, body="The disk is slow.")
+
+
+def forget_failed_requests(tab):
+    """Remove what the browser logs about failed requests, and nothing else."""
+    tab.problems[:] = [text for text in tab.problems if not text.startswith("Failed to load resource")]
+
+
+def test_an_update_that_failed_is_repeated(tab, tmp_path):
+    make_run(tmp_path, "demo")
+    tab = tab(tmp_path)
+    tab.wait("document.querySelectorAll('#own details').length === 1")
+    tab.page.route("**/data/settings*", fail)
+    make_run(tmp_path, "later")
+    tab.wait("document.querySelector('#connection').textContent === 'The disk is slow.'")
+    tab.page.unroute("**/data/settings*")
+    tab.wait("document.querySelectorAll('#own details').length === 2")
+    tab.wait("document.querySelector('#connection').textContent === ''")
+    forget_failed_requests(tab)
+
+
+def test_a_curve_that_failed_is_asked_for_again(tab, tmp_path):
+    run = make_run(tmp_path, "demo", updates=3)
+    tab = tab(tmp_path)
+    tab.wait(f"{LAST} === 3")
+    tab.page.route("**/data/curves*", fail)
+    append(run, lines([row(4)]))
+    tab.wait("document.querySelector('#curve-notes').textContent.includes('The disk is slow.')")
+    assert tab.page.evaluate(LAST) == 3, "the earlier curve stays"
+    tab.page.unroute("**/data/curves*")
+    tab.wait(f"{LAST} === 4 && document.querySelector('#curve-notes').textContent === ''")
+    forget_failed_requests(tab)
+
+
+def test_curves_that_the_server_could_not_read_are_asked_for_again(tab, tmp_path, monkeypatch):
+    make_run(tmp_path, "demo", updates=3)
+    read, calls = Columns._read, []
+
+    def fail_once(columns, file):
+        calls.append(file)
+        if len(calls) == 1:
+            raise OSError("Too many open files")
+        read(columns, file)
+
+    monkeypatch.setattr(Columns, "_read", fail_once)
+    tab = tab(tmp_path)
+    tab.wait(f"{LAST} === 3 && document.querySelector('#curve-notes').textContent === ''")
+    assert len(calls) == 2
+
+
+def test_a_click_while_the_server_does_not_answer_is_shown_later(tab, tmp_path):
+    make_run(tmp_path, "demo")
+    tab = tab(tmp_path)
+    tab.wait_for_lines("episode_return", 2)
+    tab.page.route("**/data/**", lambda route: route.abort())
+    tab.page.select_option("#add", "entropy")
+    tab.wait("document.querySelector('#connection').textContent.includes('has stopped')")
+    tab.page.unroute("**/data/**")
+    tab.wait_for_lines("entropy", 2)
+    tab.wait("document.querySelector('#connection').textContent === ''")
+    forget_failed_requests(tab)
 
 
 @pytest.mark.slow

@@ -1,6 +1,9 @@
 """Reading a file that grows: only new lines, cut files, damage; thinned curves keep their extremes."""
 
+import errno
+import io
 import json
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -30,9 +33,9 @@ def test_new_lines_are_added_and_nothing_is_read_twice(run, monkeypatch):
     columns.refresh()
     assert values(columns) == ([64, 128, 192], [1, 2, 3])
     assert values(columns, over="wall_s") == ([0.5, 1, 1.5], [1, 2, 3])
-    version = columns.version
+    stamp = columns.stamp
     columns.refresh()
-    assert columns.version == version
+    assert columns.stamp == stamp
     half = json.dumps(row(5, episode_return=5.0))
     append(run, lines([row(4, episode_return=4.0)]) + half[:30])
     columns.refresh()
@@ -40,7 +43,7 @@ def test_new_lines_are_added_and_nothing_is_read_twice(run, monkeypatch):
     append(run, half[30:] + "\n")
     columns.refresh()
     assert values(columns)[1] == [1, 2, 3, 4, 5]
-    assert columns.version > version
+    assert columns.stamp != stamp
     assert len(parsed) == 5
     assert columns.problem == ""
 
@@ -93,11 +96,11 @@ def test_a_file_that_a_resumed_run_has_cut_is_read_again(run, how):
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("nonsense\n", "line 4 is damaged: no JSON object"),
-        ("[1]\n", "line 4 is damaged: no JSON object"),
+        ("nonsense\n", "line 4 is damaged: not a JSON object"),
+        ("[1]\n", "line 4 is damaged: not a JSON object"),
         ("[" * 5000 + "\n", "line 4 is damaged"),
-        ('{"agent_steps": 5}\n', "agent_steps does not rise"),
-        ('{"update": 5}\n', "agent_steps does not rise"),
+        ('{"agent_steps": 5}\n', "agent_steps does not increase"),
+        ('{"update": 5}\n', "agent_steps does not increase"),
         ("x" * 3 * MAX_LINE, "a line has more than"),
     ],
 )
@@ -108,6 +111,60 @@ def test_damage_is_named_and_the_lines_before_it_are_kept(run, text, part):
     columns.refresh()
     assert part in columns.problem
     assert values(columns)[1] == [1, 2, 3]
+
+
+def test_damage_stays_until_the_file_is_read_anew(run):
+    columns = Columns(run)
+    append(run, "nonsense\n")
+    columns.refresh()
+    append(run, lines([row(9)]))
+    columns.refresh()
+    assert "line 4 is damaged" in columns.problem
+    assert columns.failure == ""
+    (run / METRICS).write_text(lines(row(i, episode_return=-1.0 * i) for i in range(1, 3)))
+    columns.refresh()
+    assert columns.problem == ""
+    assert values(columns)[1] == [-1, -2]
+
+
+def test_a_file_that_cannot_be_opened_for_a_moment_is_read_later(run):
+    columns = Columns(run)
+    columns.refresh()
+    append(run, lines([row(4, episode_return=4.0)]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Folder, "_open", Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
+        columns.refresh()
+        assert "too many open files" in columns.failure
+        assert columns.problem == columns.failure
+        assert values(columns)[1] == [1, 2, 3]
+    append(run, lines([row(5, episode_return=5.0)]))
+    columns.refresh()
+    assert columns.problem == columns.failure == ""
+    assert values(columns)[1] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("good_reads", [0, 1, 5, 9])
+def test_a_read_that_fails_halfway_is_continued_without_a_change_of_the_file(tmp_path, monkeypatch, good_reads):
+    class Failing(io.FileIO):
+        reads = 0
+
+        def read(self, size=-1):
+            Failing.reads += 1
+            if Failing.reads > good_reads:
+                raise OSError(errno.EIO, "Input/output error")
+            return super().read(size)
+
+    run = make_run(tmp_path, "demo", rows=[row(i, episode_return=float(i)) for i in range(1, 21)])
+    monkeypatch.setattr(metrics, "CHUNK", 500)
+    columns = Columns(run)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Folder, "open_file", lambda folder, name: Failing(folder.path / name))
+        columns.refresh()
+    assert "Input/output error" in columns.failure
+    assert len((values(columns) or ([], []))[1]) < 20
+    columns.refresh()
+    assert columns.problem == ""
+    assert values(columns)[1] == list(range(1, 21))
 
 
 def test_a_link_as_metrics_is_not_followed(run, tmp_path):

@@ -21,24 +21,6 @@ def until(condition):
         time.sleep(0.02)
 
 
-@pytest.fixture
-def child(tmp_path, monkeypatch):
-    """Replace the child's program: a script that gets RUN, FILE and CHECKPOINT."""
-
-    def use(code):
-        package = tmp_path / "fake" / "holdfast" / "cli"
-        package.mkdir(parents=True)
-        (package.parent / "__init__.py").write_text("")
-        (package / "__init__.py").write_text("")
-        (package / "child.py").write_text(
-            f"import os, sys, time\npipe, _, run, _, file, _, checkpoint = sys.argv[1:]\n{code}\n"
-        )
-        monkeypatch.setenv("PYTHONPATH", str(tmp_path / "fake"))
-        return tmp_path / "run"
-
-    return use
-
-
 def made(pages, run, checkpoint="1", again=False):
     key = (run.name, "id", checkpoint)
     pages.ask(key, run, checkpoint, again)
@@ -98,28 +80,32 @@ def test_a_child_that_makes_no_page_has_failed(child, code, part):
 def test_output_is_shown_while_a_page_is_made_and_one_is_made_at_a_time(child, tmp_path):
     go = str(tmp_path / "go")
     wait = f"while not os.path.exists({go!r}): time.sleep(0.02)"
-    run = child(f"print('episode 3 of 20\\x1b[31m', flush=True)\n{wait}\nopen(file, 'w').write('page')")
+    note = f"open({str(tmp_path / 'order')!r}, 'a').write(checkpoint)"
+    run = child(f"print('episode 3 of 20\\x1b[31m', flush=True)\n{wait}\n{note}\nopen(file, 'w').write('page')")
     with Pages() as pages:
         keys = [(str(i),) for i in range(3)]
         for key in keys:
-            pages.ask(key, run, "1")
+            pages.ask(key, run, key[0])
         until(lambda: "episode 3" in pages.ask(keys[0], run, "1")[0].text)
         assert "\x1b" not in pages.ask(keys[0], run, "1")[0].text
         found = [pages.ask(key, run, "1") for key in keys]
         assert [(page.state, before) for page, before in found] == [("making", 0), ("waiting", 1), ("waiting", 2)]
         (tmp_path / "go").touch()
         until(lambda: all(pages.ask(key, run, "1")[0].state == "ready" for key in keys))
+        assert (tmp_path / "order").read_text() == "012"
 
 
 def test_a_child_over_the_limit_is_ended_with_its_own_children(child, tmp_path):
     start = "import subprocess\nworker = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])"
     run = child(f"{start}\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(worker.pid))\ntime.sleep(600)")
-    with Pages(limit_s=3) as pages:
-        page, _ = made(pages, run)
-        assert page.state == "failed"
-        assert "Not finished after 3 s" in page.text
-    if (tmp_path / "pid").exists() and (tmp_path / "pid").read_text():
+    with Pages() as pages:
+        pages.ask(("a",), run, "1")
+        until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
         pid = int((tmp_path / "pid").read_text())
+        assert alive(pid)
+        pages.limit_s = 0
+        until(lambda: pages.ask(("a",), run, "1")[0].state == "failed")
+        assert "Not finished after 0 s" in pages.ask(("a",), run, "1")[0].text
         until(lambda: not alive(pid))
 
 

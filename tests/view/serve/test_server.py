@@ -7,11 +7,14 @@ import signal
 import socket
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 
 from holdfast.errors import SettingsError
-from holdfast.view.serve import RunServer
+from holdfast.view.serve import RunServer, watching
+from holdfast.view.serve.metrics import Columns
+from holdfast.view.serve.site import OF_A_RUN
 from holdfast.view.serve.watching import key_of
 from support.shown_runs import append, lines, make_run, row
 
@@ -126,7 +129,7 @@ def test_every_answer_has_the_headers_that_protect_it(server, path):
 def test_there_is_nothing_at_other_addresses(server, path):
     response, data = ask(server, path)
     assert response.status == 404
-    assert b"nothing at this address" in data
+    assert b"Not found" in data
 
 
 @pytest.mark.parametrize(
@@ -219,6 +222,52 @@ def test_data_is_sent_again_only_if_it_has_changed(server, runs):
     curves = json.loads(new)["curves"]
     assert list(curves) == ["episode_return"]
     assert curves["episode_return"]["x"][-1] == 30 * 64
+
+
+def test_curves_that_were_dropped_from_memory_are_sent_again_only_if_the_file_has_changed(runs, serve, monkeypatch):
+    monkeypatch.setattr(watching, "MAX_COLUMNS", 1)
+    monkeypatch.setattr(
+        "holdfast.view.serve.site.id", lambda thing: 1, raising=False
+    )  # Python gives the address of a freed object again
+    server = serve(runs)
+    demo, other = (f"/data/curves?run={key_of(name)}&metric=episode_return" for name in ("demo", "other"))
+    etag = ask(server, demo)[0].headers["ETag"]
+    assert ask(server, other)[0].status == 200
+    assert ask(server, demo, If_None_Match=etag)[0].status == 304
+    assert ask(serve(runs), demo, If_None_Match=etag)[0].status == 304, "also from a server that was started again"
+    assert ask(server, other)[0].status == 200
+    (runs / "demo" / "metrics.jsonl").write_text(lines([row(1, episode_return=-7.0)]))
+    response, data = ask(server, demo, If_None_Match=etag)
+    assert response.status == 200
+    assert json.loads(data)["curves"]["episode_return"]["y"] == [-7]
+    for words in ("&metric=entropy", "&x=seconds"):
+        assert ask(server, demo + words, If_None_Match=response.headers["ETag"])[0].status == 200
+
+
+def test_curves_that_could_not_be_read_are_marked_and_sent_again(server):
+    words = f"/data/curves?run={key_of('demo')}&metric=episode_return"
+    etag = ask(server, words)[0].headers["ETag"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Columns, "_read", Mock(side_effect=OSError("for a moment")))
+        response, data = ask(server, words, If_None_Match=etag)
+        assert response.status == 200
+        assert json.loads(data)["incomplete"]
+        assert "for a moment" in json.loads(data)["problem"]
+        assert json.loads(data)["curves"], "what was read before"
+    response, data = ask(server, words, If_None_Match=response.headers["ETag"])
+    assert response.status == 200
+    assert (json.loads(data)["incomplete"], json.loads(data)["problem"]) == (False, "")
+
+
+def test_pages_of_runs_may_only_run_scripts_and_draw_images_that_they_contain():
+    policy = {name: value for name, _, value in (part.strip().partition(" ") for part in OF_A_RUN.split(";"))}
+    assert {name: value for name, value in policy.items() if value != "'none'"} == {
+        "sandbox": "allow-scripts",
+        "script-src": "'unsafe-inline'",
+        "style-src": "'unsafe-inline'",
+        "img-src": "data:",
+    }
+    assert policy["default-src"] == policy["frame-ancestors"] == "'none'"
 
 
 def test_curves_over_seconds(server):

@@ -2,8 +2,12 @@
 
 import pytest
 
+from holdfast.view.page import render_page
 from support.shown_runs import make_run
 from support.tabs import until
+
+from ..opened import colors
+from ..synthetic import frames
 
 PAGE = """<!doctype html><title>page</title><style>p { color: red }</style><p id=out>-</p><script>
 fetch('/data/runs').then(() => 'read', () => 'refused').then(async (text) => {
@@ -11,23 +15,6 @@ fetch('/data/runs').then(() => 'read', () => 'refused').then(async (text) => {
   let opener = window.opener ? 'read' : 'refused';
   document.querySelector('#out').textContent = [text, cookies, opener, origin].join(' ')
 })</script>"""
-
-
-@pytest.fixture
-def program(tmp_path, monkeypatch):
-    """Let `holdfast view` be a script, as in test_pages.py."""
-
-    def use(code):
-        package = tmp_path / "fake" / "holdfast" / "cli"
-        package.mkdir(parents=True)
-        for init in (package.parent, package):
-            (init / "__init__.py").write_text("")
-        (package / "child.py").write_text(
-            f"import os, sys, time\npipe, _, run, _, file, _, checkpoint = sys.argv[1:]\n{code}\n"
-        )
-        monkeypatch.setenv("PYTHONPATH", str(tmp_path / "fake"))
-
-    return use
 
 
 @pytest.fixture
@@ -42,14 +29,15 @@ def watch(tab):
     return opened.value
 
 
-def test_the_page_of_a_run_opens_in_its_own_tab_and_is_isolated(tab, runs, program, tmp_path):
+def test_the_page_of_a_run_opens_in_its_own_tab_and_is_isolated(tab, runs, child, tmp_path):
     go = str(tmp_path / "go")
     wait = f"print('episode 1 <b>of</b> 20', flush=True)\nwhile not os.path.exists({go!r}): time.sleep(0.02)"
-    program(f"{wait}\nopen(file, 'w').write({PAGE!r})")
+    child(f"{wait}\nopen(file, 'w').write({PAGE!r})")
     tab = tab(runs)
     page = watch(tab)
     until(page, "document.querySelector('#text').textContent.includes('<b>of</b>')")
     assert "00000020" in page.inner_text("#what")
+    assert page.get_by_role("progressbar", name="Making the page").is_visible()
     (tmp_path / "go").touch()
     until(page, "document.querySelector('#out')?.textContent.includes(' ')")
     assert page.inner_text("#out") == "refused refused refused null"
@@ -57,9 +45,26 @@ def test_the_page_of_a_run_opens_in_its_own_tab_and_is_isolated(tab, runs, progr
     assert tab.page.locator("#list").is_visible()
 
 
-def test_an_error_is_shown_as_text_with_a_button_to_try_again(tab, runs, program, tmp_path):
+def test_a_page_with_images_is_shown_under_its_policy(tab, runs, child, tmp_path):
+    made = tmp_path / "made.html"
+    made.write_text(render_page(frames()))
+    child(f"import shutil\nshutil.copy({str(made)!r}, file)")
+    page = watch(tab(runs))
+    complaints = []
+    page.on("console", lambda message: complaints.append(message.text))
+    until(page, "window.holdfast.state()")
+    page.reload()
+    until(page, "window.holdfast.state()")
+    page.evaluate("window.holdfast.seek(0, 3, 0)")
+    until(page, "window.holdfast.state().step === 3")
+    assert colors(page, "#world") >= 4, "the image is drawn"
+    assert page.evaluate("origin") == "null"
+    assert complaints == []
+
+
+def test_an_error_is_shown_as_text_with_a_button_to_try_again(tab, runs, child, tmp_path):
     marker = str(tmp_path / "ok")
-    program(
+    child(
         f"if not os.path.exists({marker!r}): sys.exit('needs <img src=x onerror=alert(1)>')\nopen(file, 'w').write('<p id=out>made')"
     )
     page = watch(tab(runs))

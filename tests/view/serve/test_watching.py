@@ -1,12 +1,14 @@
 """What is listed of every run, and how often files are read for it."""
 
+import errno
 import json
 import os
+from unittest.mock import Mock
 
 import pytest
 
+from holdfast.errors import CheckpointError
 from holdfast.runs import RunFolder
-from holdfast.trainer.progress import HEALTHY_PARITY
 from holdfast.view.serve import watching
 from holdfast.view.serve.watching import Runs, audit_verdict, key_of
 from support.shown_runs import METRICS, append, lines, make_run, row
@@ -132,6 +134,43 @@ def test_a_run_with_damaged_metrics_is_listed_with_the_reason(tmp_path, content)
     assert not runs.listed()["pending"]
 
 
+@pytest.mark.parametrize("call", ["last_metrics", "Extremes.read"])
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "for a moment"), CheckpointError("for a moment")])
+def test_metrics_that_cannot_be_read_for_a_moment_are_read_at_the_next_look(tmp_path, call, error):
+    make_run(tmp_path, "demo")
+    runs = Runs(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(f"holdfast.view.serve.watching.{call}", Mock(side_effect=error))
+        assert "for a moment" in look(runs)[0]["demo"]["problem"].lower()
+        assert not runs.listed()["pending"], "no reason to look again at once"
+    found = look(runs)[0]["demo"]
+    assert (found["problem"], found["steps"]) == ("", 20 * 64)
+    assert found["best"] is not None
+
+
+def test_a_line_that_is_too_long_stays_a_problem_until_the_file_changes(tmp_path):
+    run = make_run(tmp_path, "demo")
+    append(run, "x" * 3_000_000 + "\n" + lines([row(30)]))
+    runs = Runs(tmp_path)
+    for _ in range(3):
+        assert "more than" in look(runs)[0]["demo"]["problem"]
+    (run / METRICS).write_text(lines([row(1)]))
+    assert look(runs)[0]["demo"]["problem"] == ""
+
+
+def test_runs_beyond_the_limit_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(watching, "MAX_RUNS", 2)
+    for name in ("a", "b", "sweep/1", "sweep/2", "sweep/3"):
+        make_run(tmp_path, name)
+    runs = Runs(tmp_path)
+    assert list(look(runs)[0]) == ["a", "b"]
+    assert runs.listed()["left_out"] == 3
+    others = Runs(tmp_path / "sweep")
+    monkeypatch.setattr(watching, "MAX_RUNS", 3)
+    assert list(look(others)[0]) == ["1", "2", "3"]
+    assert others.listed()["left_out"] == 0
+
+
 def test_links_are_not_followed(tmp_path):
     outside, runs = tmp_path / "outside", tmp_path / "runs"
     make_run(outside, "secret")
@@ -168,10 +207,6 @@ def test_links_are_not_followed(tmp_path):
 )
 def test_the_verdict_of_the_audit(settings, verdict):
     assert audit_verdict(settings) == verdict
-
-
-def test_the_limit_of_parity_is_the_trainers():
-    assert watching.HEALTHY_PARITY == HEALTHY_PARITY
 
 
 def test_names_that_are_not_unicode_have_keys(tmp_path):

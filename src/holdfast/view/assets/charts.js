@@ -1,18 +1,9 @@
 // Drawings that do not move: the certificate and the training curve.
-const WAYS = [
-  ['intact', 'memory as it is'],
-  ['wiped', 'cleared at every step'],
-  ['frozen', 'as after the first observation of the episode'],
-  ['swapped', 'of another episode'],
-  ['averaged', 'the mean over all episodes and steps'],
-  ['taught', 'a copy that was taught to act without memory'],
-];
-
 function certificateSection(certificate) {
   if (!certificate) return null;
   const about = `Mean return and its 95% confidence interval over ${plural(certificate.episodes, 'episode')}, by what is done to the memory.`;
   return element('section', { id: 'certificate' },
-    element('h2', { text: 'What its memory is worth' }),
+    element('h2', { text: 'Memory certificate' }),
     element('p', { class: 'muted', text: about }),
     element('div', { class: 'pair' }, waysTable(certificate), stepsBack(certificate)));
 }
@@ -22,7 +13,7 @@ function isEstimate(estimate) {
 }
 
 function waysTable(certificate) {
-  const ways = WAYS.filter(([key]) => isEstimate(certificate[key]));
+  const ways = Object.entries(certificate.meanings || {}).filter(([key]) => isEstimate(certificate[key]));
   const ends = ways.flatMap(([key]) => [certificate[key].low, certificate[key].high]);
   const [low, high] = [Math.min(0, ...ends), Math.max(0, ...ends)];
   const x = (value) => 2 + ((value - low) / (high - low || 1)) * 196;

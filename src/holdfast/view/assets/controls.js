@@ -7,7 +7,7 @@ const ICONS = {
 };
 const KEYS = [
   ['space', 'play or pause'], ['←  →', 'one step back or forward'], ['shift ←  →', 'previous or next episode'],
-  ['home  end', 'reset or last step of the episode'], ['m', 'go to the most telling earlier observation'], ['b', 'go back to where m was pressed'],
+  ['home  end', 'reset or last step of the episode'], ['m', 'go to the most influential earlier observation'], ['b', 'go back to where m was pressed'],
   ['n', 'next action that an earlier observation decided'], ['1 … 9', 'agent 0 … 8'], ['+  −', 'faster or slower'], ['?', 'this list'],
 ];
 
@@ -26,7 +26,7 @@ class Controls {
     this.back = element('button', { id: 'back', type: 'button', class: 'wide', hidden: true, title: 'Key b', onclick: () => player.jumpBack() });
     this.decided = element('button', { id: 'decided', type: 'button', class: 'wide', title: 'Next action that an earlier observation decided (n)', onclick: () => player.jumpToDecided() }, 'Next use of memory');
     this.help = this.makeHelp();
-    if (!data.tracks.some((track) => track.influence)) this.decided.hidden = true;
+    if (!data.memory.length) this.decided.hidden = true;
     this.node = element('div', { class: 'controls', role: 'group', 'aria-label': 'Controls' },
       element('div', { class: 'transport' },
         this.scrub,
@@ -40,8 +40,10 @@ class Controls {
       this.help);
     this.episodes.addEventListener('pointerdown', () => { this.clicked = true; });
     this.episodes.addEventListener('keydown', () => { this.clicked = false; });
-    // After a click, keys belong to the player again; with the keyboard, focus stays.
-    this.node.addEventListener('click', (event) => { if (event.detail > 0 && event.target.closest('button')) document.activeElement.blur(); });
+    // After a click, keys belong to the player again; with the keyboard or in the dialog, focus stays.
+    this.node.addEventListener('click', (event) => {
+      if (event.detail > 0 && !this.help.open && event.target.closest('button')) document.activeElement.blur();
+    });
     document.addEventListener('keydown', (event) => this.key(event));
   }
 
@@ -81,7 +83,7 @@ class Controls {
     const short = count > 2;
     this.agents.replaceChildren(...(short ? [element('span', { text: 'Agent' })] : []), ...Array.from({ length: count }, (_, i) => {
       const dot = element('i', { class: 'dot' });
-      dot.style.background = agentColor(i);
+      dot.style.background = agentColor(this.data, i);
       return element('button', { type: 'button', 'data-agent': i, 'aria-label': `Agent ${i}`, title: i < 9 ? `Key ${i + 1}` : null, onclick: () => this.player.seek(undefined, undefined, i) }, dot, short ? String(i) : `Agent ${i}`);
     }));
   }
@@ -97,8 +99,8 @@ class Controls {
   draw(state) {
     const track = this.player.track();
     const episode = track.episodeAt[state.step];
-    const { start, length } = track.episodes[episode];
-    setText(this.where, `Step ${state.step - start} / ${length - 1}`);
+    const { length } = track.episodes[episode];
+    setText(this.where, `Step ${stepOfEpisode(track, state.step)} / ${length - 1}`);
     this.episodes.value = `${state.track} ${episode}`;
     this.speed.value = state.speed;
     this.scrub.max = track.steps - 1;
@@ -115,7 +117,7 @@ class Controls {
       else if (node.tagName === 'BUTTON') node.setAttribute('aria-pressed', String(Number(node.dataset.agent) === state.agent));
     }
     this.back.hidden = !state.from;
-    if (state.from) setText(this.back, `Back to step ${since(this.data.tracks[state.from.track], state.from.step)}`);
+    if (state.from) setText(this.back, `Back to step ${stepOfEpisode(this.data.tracks[state.from.track], state.from.step)}`);
   }
 
   key(event) {
@@ -130,7 +132,7 @@ class Controls {
       ArrowRight: () => (event.shiftKey ? player.moveEpisode(1) : player.move(1)),
       Home: () => player.toReset(), End: () => player.toEnd(),
       '+': () => player.changeSpeed(1), '=': () => player.changeSpeed(1), '-': () => player.changeSpeed(-1),
-      m: () => player.jumpToTelling(), b: () => player.jumpBack(), n: () => player.jumpToDecided(), '?': () => this.help.showModal(),
+      m: () => player.jumpToPast(), b: () => player.jumpBack(), n: () => player.jumpToDecided(), '?': () => this.help.showModal(),
     };
     const agent = /^[1-9]$/.test(key) ? Number(key) - 1 : -1;
     if (agent >= 0 && agent < player.track().agents) player.seek(undefined, undefined, agent);

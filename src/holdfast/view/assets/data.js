@@ -2,15 +2,14 @@
 const TYPES = {
   u8: Uint8Array, i8: Int8Array, i16: Int16Array, i32: Int32Array, f32: Float32Array,
 };
-const SMALLEST_INFLUENCE = 0.05; // below it, no earlier observation is called telling
+const LISTS_OF_SCENE = { grid: ['types', 'resources', 'vibes'], observation: ['parts'] };
 
 class Damaged extends Error {}
+class TooOld extends Error {}
 
 async function readData() {
   const text = document.getElementById('data').textContent;
-  if (typeof DecompressionStream === 'undefined') {
-    throw new Damaged('this browser cannot unpack it (no DecompressionStream); open the page with a newer one');
-  }
+  if (typeof DecompressionStream === 'undefined') throw new TooOld('it has no DecompressionStream');
   let data;
   try {
     const stream = new Blob([bytesOf(text)]).stream().pipeThrough(new DecompressionStream('gzip'));
@@ -18,8 +17,11 @@ async function readData() {
   } catch (error) {
     throw new Damaged(`its packed data cannot be read (${error.message}); the file is incomplete or was changed`);
   }
+  if (!data || typeof data !== 'object') throw new Damaged('it is empty');
   if (data.format !== 1) throw new Damaged(`its format is ${data.format}, and this page reads format 1`);
-  data.tracks = (data.tracks || []).map((track, index) => readTrack(data, track, `tracks[${index}]`)).filter((track) => track.steps > 0);
+  checkLists(data, ['choices', 'numbers', 'memory', 'agent_colors', 'tracks']);
+  checkLists(data.scene || {}, LISTS_OF_SCENE[data.scene?.kind] || []);
+  data.tracks = data.tracks.map((track, index) => readTrack(data, track, `tracks[${index}]`)).filter((track) => track.steps > 0);
   if (!data.tracks.length) throw new Damaged('it has no recorded steps');
   return data;
 }
@@ -54,7 +56,12 @@ function readArray(array, shape, name) {
   return new Type(bytes.buffer);
 }
 
+function checkLists(object, keys) {
+  for (const key of keys) if (!Array.isArray(object[key])) throw new Damaged(`the list "${key}" is missing`);
+}
+
 function readTrack(data, track, name) {
+  checkLists(track, ['episodes', 'memory']);
   const [T, A] = [track.steps, track.agents];
   const read = (key, ...rest) => readArray(track[key], [T, A, ...rest], `${name}.${key}`);
   const options = data.choices.reduce((sum, choice) => sum + choice.options.length, 0);
@@ -66,18 +73,18 @@ function readTrack(data, track, name) {
     mean: read('mean', data.numbers.length),
     std: read('std', data.numbers.length),
     value: read('value'), reward: read('reward'), valid: read('valid'),
-    memory: data.memory.map((entry, i) => readArray((track.memory || [])[i], [T, A, entry.units], `${name}.memory[${i}]`)),
-    influence: track.influence ? read('influence', data.lookback) : null,
+    memory: data.memory.map((entry, i) => readArray(track.memory[i], [T, A, entry.units], `${name}.memory[${i}]`)),
+    influence: read('influence', data.lookback),
     scene: track.scene,
   };
   decoded.episodeAt = episodesByStep(decoded, name);
-  decoded.fromPast = strongestPast(decoded, data.lookback);
+  decoded.fromPast = largestFromPast(data, decoded);
   readScene(data.scene, decoded, `${name}.scene`);
   return decoded;
 }
 
 function readScene(about, track, name) {
-  if (!track.scene) throw new Damaged(`${name} is missing`);
+  if (!about || !track.scene) throw new Damaged(`${name} is missing`);
   if (about.kind === 'frames') {
     track.scene.index = readArray(track.scene.index, [track.steps], `${name}.index`);
     return;
@@ -102,28 +109,38 @@ function episodesByStep(track, name) {
   return result;
 }
 
-// Return for every step and agent the largest influence (0 to 1) of an earlier observation.
-function strongestPast(track, lookback) {
-  const result = new Float32Array(track.steps * track.agents);
-  if (!track.influence) return result;
-  for (let i = 0; i < result.length; i++) {
-    if (!track.valid[i]) continue;
-    for (let k = 1; k < lookback; k++) result[i] = Math.max(result[i], track.influence[i * lookback + k] / 255);
-  }
-  return result;
+function stepOfEpisode(track, step) {
+  return step - track.episodes[track.episodeAt[step]].start;
 }
 
-// Return the earlier step whose observation moved the action at `step` most, or null.
-function findTelling(data, track, step, agent) {
-  if (!track.influence || !track.valid[step * track.agents + agent]) return null;
-  const from = (step * track.agents + agent) * data.lookback;
-  const since = step - track.episodes[track.episodeAt[step]].start;
+// Return how many steps back the influence of observations on the action at `step` was measured: memory is not older.
+function measuredBack(data, track, step) {
+  const kept = data.memory_scope === 'lifetime' ? step : stepOfEpisode(track, step);
+  return Math.min(kept, data.lookback - 1);
+}
+
+// Return the earlier step whose observation moved the action at `step` most, or null if none did noticeably.
+function strongestPast(data, track, step, agent) {
+  const at = step * track.agents + agent;
+  if (!track.valid[at]) return null;
   let best = null;
-  for (let k = 1; k < data.lookback && k <= since; k++) {
-    const influence = track.influence[from + k] / 255;
-    if (influence >= SMALLEST_INFLUENCE && (!best || influence > best.influence)) best = { back: k, step: step - k, influence };
+  for (let back = 1; back <= measuredBack(data, track, step); back++) {
+    const influence = track.influence[at * data.lookback + back] / 255;
+    if (influence >= data.smallest_influence && (!best || influence > best.influence)) best = { back, step: step - back, influence };
   }
   return best;
+}
+
+// Return for every step and agent the influence (0 to 1) of its strongest past.
+function largestFromPast(data, track) {
+  return Float32Array.from(track.valid, (_, at) => {
+    const past = strongestPast(data, track, Math.floor(at / track.agents), at % track.agents);
+    return past ? past.influence : 0;
+  });
+}
+
+function agentColor(data, agent) {
+  return data.agent_colors[agent % data.agent_colors.length];
 }
 
 function returnSoFar(track, step, agent) {

@@ -1,6 +1,5 @@
 // Elements, canvases, colours and numbers. Text always goes in as text: names come from strangers.
 const SVG = 'http://www.w3.org/2000/svg';
-const AGENT_COLORS = ['#2f7fc1', '#d9730d', '#14967a', '#b5599c', '#8a6fd1', '#b58a00', '#4d8f2f', '#c4504e'];
 const theme = {};
 
 function element(tag, properties = {}, ...children) {
@@ -73,10 +72,6 @@ function channels(color) {
 function readableOn(color) {
   const [r, g, b] = channels(color);
   return r * 0.299 + g * 0.587 + b * 0.114 > 150 ? '#14171b' : '#ffffff';
-}
-
-function agentColor(index) {
-  return AGENT_COLORS[index % AGENT_COLORS.length];
 }
 
 function formatNumber(value, digits = 3) {

@@ -1,8 +1,4 @@
-// What an object of a type looks like: a drawing by its name, a colour of its own, and a mark where drawings repeat.
-const OBJECT_COLORS = ['#d9a400', '#2aa198', '#c2569b', '#6c8f1f', '#8a6fd1', '#d2603a', '#3f8fd6', '#9c7a52', '#5f7f8c', '#b3486a'];
-const ARROWS = new Map(Object.entries({
-  left: '←', west: '←', right: '→', east: '→', up: '↑', north: '↑', top: '↑', down: '↓', south: '↓', bottom: '↓',
-}));
+// Drawings of objects and agents. The data says which one a type has, its colour and its mark: see grid_looks.py.
 const OUTLINE = 'rgba(0, 0, 0, .55)';
 
 function shape(ctx, points, color) {
@@ -34,7 +30,7 @@ function paint(ctx, color) {
 // Every drawing fills the square from 0 to 1. `mark` is where a mark is written: x, y, size.
 const GLYPHS = {
   altar: {
-    names: /altar|shrine|heart/, mark: [0.5, 0.79, 0.26],
+    mark: [0.5, 0.79, 0.26],
     draw(ctx, color) {
       box(ctx, 0.18, 0.62, 0.64, 0.3, 0.04, color);
       box(ctx, 0.1, 0.5, 0.8, 0.14, 0.04, color);
@@ -46,7 +42,7 @@ const GLYPHS = {
     },
   },
   mine: {
-    names: /mine|extractor|ore|deposit|crystal|gem|carbon|oxygen|germanium|silicon/, mark: [0.5, 0.56, 0.3],
+    mark: [0.5, 0.56, 0.3],
     draw(ctx, color) {
       shape(ctx, [[0.28, 0.16], [0.72, 0.16], [0.92, 0.42], [0.5, 0.9], [0.08, 0.42]], color);
       ctx.beginPath();
@@ -62,14 +58,14 @@ const GLYPHS = {
     },
   },
   generator: {
-    names: /generator|converter|charger|battery|power|solar/, mark: [0.8, 0.8, 0.3],
+    mark: [0.8, 0.8, 0.3],
     draw(ctx, color) {
       box(ctx, 0.1, 0.1, 0.8, 0.8, 0.14, color);
       shape(ctx, [[0.56, 0.16], [0.26, 0.56], [0.46, 0.56], [0.4, 0.86], [0.74, 0.42], [0.53, 0.42]], '#fff3b0');
     },
   },
   chest: {
-    names: /chest|box|crate|storage|store|vault|hub|depot/, mark: [0.5, 0.74, 0.26],
+    mark: [0.5, 0.74, 0.26],
     draw(ctx, color) {
       box(ctx, 0.1, 0.2, 0.8, 0.64, 0.1, color);
       ctx.beginPath();
@@ -80,7 +76,7 @@ const GLYPHS = {
     },
   },
   door: {
-    names: /door|gate|portal/, mark: [0.5, 0.42, 0.36],
+    mark: [0.5, 0.42, 0.36],
     draw(ctx, color) {
       ctx.beginPath();
       ctx.moveTo(0.16, 0.94);
@@ -93,14 +89,14 @@ const GLYPHS = {
     },
   },
   cue: {
-    names: /cue|sign|hint|signal|flag|marker|beacon/, mark: [0.5, 0.34, 0.46],
+    mark: [0.5, 0.34, 0.46],
     draw(ctx, color) {
       box(ctx, 0.45, 0.5, 0.1, 0.44, 0.02, '#7a5c3d');
       box(ctx, 0.08, 0.1, 0.84, 0.48, 0.08, color);
     },
   },
   goal: {
-    names: /goal|target|exit|finish|reward|star/, mark: [0.5, 0.54, 0.28],
+    mark: [0.5, 0.54, 0.28],
     draw(ctx, color) {
       const points = [];
       for (let i = 0; i < 10; i++) {
@@ -111,14 +107,14 @@ const GLYPHS = {
     },
   },
   key: {
-    names: /key/, mark: [0.32, 0.34, 0.24],
+    mark: [0.32, 0.34, 0.24],
     draw(ctx, color) {
       shape(ctx, [[0.42, 0.5], [0.5, 0.42], [0.9, 0.82], [0.82, 0.9], [0.74, 0.82], [0.67, 0.89], [0.59, 0.81], [0.66, 0.74]], color);
       disc(ctx, 0.32, 0.34, 0.23, color);
     },
   },
   factory: {
-    names: /factory|assembler|lasery|armory|armoury|lab|temple|workshop|forge|station/, mark: [0.5, 0.5, 0.3],
+    mark: [0.5, 0.5, 0.3],
     draw(ctx, color) {
       const points = [];
       for (let i = 0; i < 24; i++) {
@@ -130,64 +126,35 @@ const GLYPHS = {
     },
   },
   button: {
-    names: /switch|button|lever|plate/, mark: [0.5, 0.5, 0.34],
+    mark: [0.5, 0.5, 0.34],
     draw(ctx, color) {
       box(ctx, 0.12, 0.12, 0.76, 0.76, 0.16, '#9aa4af');
       disc(ctx, 0.5, 0.5, 0.27, color);
     },
   },
   food: {
-    names: /food|apple|berry|fruit|water|plant/, mark: [0.5, 0.58, 0.34],
+    mark: [0.5, 0.58, 0.34],
     draw(ctx, color) {
       disc(ctx, 0.5, 0.56, 0.34, color);
       shape(ctx, [[0.5, 0.24], [0.6, 0.08], [0.74, 0.08], [0.64, 0.22]], '#6c8f1f');
     },
   },
   hazard: {
-    names: /lava|hazard|trap|fire|spike|enemy|danger/, mark: [0.5, 0.68, 0.4],
+    mark: [0.5, 0.68, 0.4],
     draw(ctx, color) {
       shape(ctx, [[0.5, 0.1], [0.93, 0.88], [0.07, 0.88]], color);
     },
   },
   other: {
-    names: /(?:)/, mark: [0.5, 0.52, 0.42],
+    mark: [0.5, 0.52, 0.42],
     draw(ctx, color) {
       box(ctx, 0.1, 0.1, 0.8, 0.8, 0.2, color);
     },
   },
 };
 
-// Return for every type name its kind, glyph, colour and mark. The same list always gives the same result.
-function typeLooks(names) {
-  const kinds = names.map((name) => kindOf(name.toLowerCase()));
-  const used = new Set();
-  return names.map((name, index) => {
-    const kind = kinds[index];
-    if (kind === 'wall' || kind === 'agent') return { name, kind, color: kind === 'wall' ? theme.wall : AGENT_COLORS[0] };
-    let at = [...name].reduce((sum, letter) => (sum * 31 + letter.codePointAt(0)) % 9973, 7) % OBJECT_COLORS.length;
-    for (let tries = 0; used.has(at) && tries < OBJECT_COLORS.length; tries++) at = (at + 1) % OBJECT_COLORS.length;
-    used.add(at);
-    const repeated = kinds.filter((other) => other === kind).length > 1;
-    return { name, kind, color: OBJECT_COLORS[at], mark: kind === 'other' ? [...name].slice(0, 2).join('') : markOf(name, repeated, kind) };
-  });
-}
-
-function kindOf(name) {
-  if (/wall|brick|rock|stone|block|obstacle/.test(name)) return 'wall';
-  if (/agent|player|cog$/.test(name)) return 'agent';
-  return Object.keys(GLYPHS).find((kind) => GLYPHS[kind].names.test(name));
-}
-
-function markOf(name, repeated, kind) {
-  const last = name.split(/[._\- ]/).pop();
-  const arrow = ARROWS.get(last.toLowerCase());
-  if (arrow) return arrow;
-  if (kind === 'hazard' && !repeated) return '!';
-  return repeated && last !== name ? [...last][0].toUpperCase() : '';
-}
-
 function drawGlyph(ctx, look, x, y, size) {
-  const glyph = GLYPHS[look.kind];
+  const glyph = GLYPHS[look.glyph];
   ctx.save();
   ctx.translate(x, y);
   ctx.scale(size, size);
@@ -199,17 +166,16 @@ function drawGlyph(ctx, look, x, y, size) {
 }
 
 function drawMark(ctx, look, mark, x, y, size) {
-  const [markX, markY, markSize] = GLYPHS[look.kind].mark;
+  const [markX, markY, markSize] = GLYPHS[look.glyph].mark;
   if (size * markSize < 6) return;
   label(ctx, mark, x + markX * size, y + markY * size, {
     color: readableOn(look.color), size: markSize * size * (mark.length > 1 ? 0.85 : 1), weight: 700, align: 'center', baseline: 'middle',
   });
 }
 
-// What an object or an agent shows to others: an arrow for a direction, otherwise its first letters.
-function drawVibe(ctx, look, vibe, x, y, size) {
-  const mark = ARROWS.get(vibe.toLowerCase()) || [...vibe].slice(0, 2).join('');
-  if (look.kind !== 'agent') {
+// What an object or an agent shows to others.
+function drawVibe(ctx, look, mark, x, y, size) {
+  if (look.glyph !== 'agent') {
     if (!look.mark) drawMark(ctx, look, mark, x, y, size);
     return;
   }
@@ -219,9 +185,8 @@ function drawVibe(ctx, look, vibe, x, y, size) {
   label(ctx, mark, x + size * 0.8, y + size * 0.21, { color: theme.ink, size: size * 0.24, weight: 700, align: 'center', baseline: 'middle' });
 }
 
-function drawAgent(ctx, index, x, y, size, selected) {
+function drawAgent(ctx, index, color, x, y, size, selected) {
   const [cx, cy, radius] = [x + size / 2, y + size / 2, size * 0.38];
-  const color = agentColor(index);
   if (selected) {
     ctx.beginPath();
     ctx.arc(cx, cy, radius + Math.max(2, size * 0.09), 0, 2 * Math.PI);

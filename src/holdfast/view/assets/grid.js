@@ -1,4 +1,4 @@
-// A grid world: what stands where at any step, and its drawing.
+// A grid world: its objects and their positions at each step, and its drawing.
 const SMALLEST_TILE = 10; // pixels; below it only the surroundings of the agent are drawn
 const CROPPED_TILE = 15;
 const MOST_KEPT = 40;
@@ -76,7 +76,8 @@ function windowView(window, width, height, place) {
   return { tile, rows, cols, row: place[0] - (rows >> 1), col: place[1] - (cols >> 1), cropped: true };
 }
 
-function drawGrid(ctx, view, scene, objects, looks, vibes, selected) {
+// about: the looks of types, the vibes and the colours of agents.
+function drawGrid(ctx, view, scene, objects, about, selected) {
   const { tile } = view;
   const inside = (row, col) => row >= view.row && row < view.row + view.rows && col >= view.col && col < view.col + view.cols;
   const x = (col) => (col - view.col) * tile;
@@ -85,9 +86,9 @@ function drawGrid(ctx, view, scene, objects, looks, vibes, selected) {
   const walls = new Set();
   const others = [];
   for (const object of objects.values()) {
-    const look = looks[object[1]];
+    const look = about.types[object[1]];
     if (!look) continue;
-    if (look.kind === 'wall') walls.add(object[2] * scene.width + object[3]);
+    if (look.glyph === 'wall') walls.add(object[2] * scene.width + object[3]);
     else if (inside(object[2], object[3])) others.push([object, look]);
   }
   for (const place of walls) {
@@ -102,14 +103,15 @@ function drawGrid(ctx, view, scene, objects, looks, vibes, selected) {
     ctx.fillStyle = theme.edge;
     if (!walls.has(place - scene.width) && row > 0) ctx.fillRect(x(col), y(row), tile, 1);
   }
-  const isAgent = ([object, look]) => object[4] >= 0 || look.kind === 'agent';
+  const isAgent = ([object, look]) => object[4] >= 0 || look.glyph === 'agent';
   others.sort((a, b) => Number(isAgent(a)) - Number(isAgent(b)));
   for (const pair of others) {
     const [object, look] = pair;
     const [left, top] = [x(object[3]), y(object[2])];
-    if (isAgent(pair)) drawAgent(ctx, Math.max(object[4], 0), left, top, tile, object[4] === selected);
+    const index = Math.max(object[4], 0);
+    if (isAgent(pair)) drawAgent(ctx, index, about.agentColor(index), left, top, tile, object[4] === selected);
     else drawGlyph(ctx, look, left + tile * 0.06, top + tile * 0.06, tile * 0.88);
-    if (object[6]) drawVibe(ctx, look, vibes[object[6]], left + tile * 0.06, top + tile * 0.06, tile * 0.88);
+    if (object[6]) drawVibe(ctx, look, about.vibes[object[6]].mark, left + tile * 0.06, top + tile * 0.06, tile * 0.88);
     drawInventory(ctx, object[5], left, top, tile);
   }
 }
@@ -162,8 +164,8 @@ function drawWindow(ctx, view, window, place, color) {
   ctx.restore();
 }
 
-// The way of the agent up to now, and the place from which it made the most telling observation.
-function drawWay(ctx, view, places, telling) {
+// The way of the agent up to now, and the place from which it made the most influential observation.
+function drawWay(ctx, view, places, from) {
   const at = ([row, col]) => [(col - view.col + 0.5) * view.tile, (row - view.row + 0.5) * view.tile];
   ctx.save();
   ctx.beginPath();
@@ -182,8 +184,8 @@ function drawWay(ctx, view, places, telling) {
     ctx.stroke();
   }
   ctx.globalAlpha = 1;
-  if (telling) {
-    const [x, y] = at(telling);
+  if (from) {
+    const [x, y] = at(from);
     ctx.lineWidth = Math.max(2, view.tile * 0.09);
     ctx.setLineDash([view.tile * 0.16, view.tile * 0.12]);
     ctx.beginPath();
@@ -194,7 +196,7 @@ function drawWay(ctx, view, places, telling) {
 }
 
 // Where the cropped view lies in the whole grid.
-function drawMap(ctx, view, scene, objects, looks, place) {
+function drawMap(ctx, view, scene, objects, about, place) {
   const scale = Math.min(84 / scene.width, 84 / scene.height);
   const [width, height] = [scene.width * scale, scene.height * scale];
   const right = place[1] < view.col + view.cols / 2;
@@ -211,9 +213,9 @@ function drawMap(ctx, view, scene, objects, looks, place) {
   ctx.globalAlpha = 1;
   const dot = Math.max(scale, 1);
   for (const [, type, row, col, agent] of objects.values()) {
-    const look = looks[type];
+    const look = about.types[type];
     if (!look) continue;
-    ctx.fillStyle = agent >= 0 ? agentColor(agent) : look.kind === 'wall' ? theme.muted : look.color;
+    ctx.fillStyle = agent >= 0 ? about.agentColor(agent) : look.glyph === 'wall' ? theme.muted : look.color;
     const size = agent >= 0 ? dot + 2 : dot;
     ctx.fillRect(left + col * scale - (size - dot) / 2, top + row * scale - (size - dot) / 2, size, size);
   }

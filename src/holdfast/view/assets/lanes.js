@@ -52,7 +52,7 @@ function drawAxis(ctx, view, track, state, height) {
   });
 }
 
-// Bars over the observations that the action under the cursor could remember, and an arc from the most telling one to now.
+// Bars over the observations that the action under the cursor could remember, and an arc from the most influential one to now.
 function drawInfluence(ctx, view, track, state, height, data) {
   const [base, top] = [height - 1, 24];
   for (const [value, color] of [[0, theme.line], [0.5, theme.grid], [1, theme.grid]]) {
@@ -60,26 +60,24 @@ function drawInfluence(ctx, view, track, state, height, data) {
     ctx.fillRect(0, base - value * (base - top), view.width, 1);
   }
   const text = (words) => label(ctx, words, 4, height / 2 + 4, { size: 12 });
-  if (!track.influence) return text('Not measured.');
   if (!track.valid[state.step * track.agents + state.agent]) return text('This agent is not in the episode at this step.');
   const from = (state.step * track.agents + state.agent) * data.lookback;
-  const since = state.step - track.episodes[track.episodeAt[state.step]].start;
-  const telling = findTelling(data, track, state.step, state.agent);
+  const past = strongestPast(data, track, state.step, state.agent);
   const width = Math.max(2, Math.min(view.per - 1, 26));
-  for (let k = 0; k < data.lookback && k <= since; k++) {
+  for (let k = 0; k <= measuredBack(data, track, state.step); k++) {
     const x = centreOf(view, state.step - k);
     if (x < 0) break;
     const size = (track.influence[from + k] / 255) * (base - top);
     ctx.fillStyle = k === 0 ? theme.blue : theme.past;
-    ctx.globalAlpha = k === 0 || (telling && telling.back === k) ? 1 : 0.5;
+    ctx.globalAlpha = k === 0 || (past && past.back === k) ? 1 : 0.5;
     ctx.fillRect(x - width / 2, base - Math.max(size, 1.5), width, Math.max(size, 1.5));
   }
   ctx.globalAlpha = 1;
-  if (telling) drawArc(ctx, view, state.step, telling, base - telling.influence * (base - top));
+  if (past) drawArc(ctx, view, state.step, past, base - past.influence * (base - top));
 }
 
-function drawArc(ctx, view, step, telling, y) {
-  const [from, to] = [centreOf(view, telling.step), centreOf(view, step)];
+function drawArc(ctx, view, step, past, y) {
+  const [from, to] = [centreOf(view, past.step), centreOf(view, step)];
   const peak = 9;
   ctx.strokeStyle = theme.past;
   ctx.lineWidth = 1.75;
@@ -93,7 +91,7 @@ function drawArc(ctx, view, step, telling, y) {
   ctx.lineTo(to - 4.5, y);
   ctx.lineTo(to + 4.5, y);
   ctx.fill();
-  const text = `${formatNumber(telling.influence, 2)} from ${plural(telling.back, 'step')} earlier`;
+  const text = `${formatNumber(past.influence, 2)} from ${plural(past.back, 'step')} earlier`;
   ctx.font = `650 12px ${theme.font}`;
   const half = ctx.measureText(text).width / 2 + 5;
   const narrow = to - Math.max(from, 0) < half * 2 + 8 && to + half * 2 + 8 < view.width;
@@ -104,7 +102,7 @@ function drawArc(ctx, view, step, telling, y) {
   label(ctx, text, middle, 14, { color: theme.past, size: 12, weight: 650, align: 'center' });
 }
 
-// How much the most telling earlier observation moved the action of every step.
+// How much the most influential earlier observation moved the action of every step.
 function drawFromPast(ctx, view, track, state, height) {
   for (let t = view.first; t < view.first + view.count; t++) {
     ctx.globalAlpha = 0.06 + 0.94 * track.fromPast[t * track.agents + state.agent];
@@ -178,6 +176,12 @@ class MemoryLane {
     this.key = key;
     ctx.imageSmoothingEnabled = height < this.units;
     ctx.drawImage(this.picture, view.first - from, 0, view.count, this.units, 0, 0, view.width, height);
+  }
+
+  // The number and the value of the unit that is drawn at this share of the height.
+  describe(track, at, share, { units, order, scale }) {
+    const row = clamp(Math.floor(share * units), 0, units - 1);
+    return `unit ${order[row]} ${formatNumber((track.memory[this.entry][at * units + row] / 127) * scale, 2)}`;
   }
 
   paint(track, agent, from, to) {

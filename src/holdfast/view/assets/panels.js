@@ -24,7 +24,7 @@ function settingsSection(data) {
     version);
 }
 
-// The world now, the most telling earlier observation beside it, and the action that followed.
+// The world now, the most influential earlier observation beside it, and the action that followed.
 class Stage {
   constructor(data, player) {
     this.data = data;
@@ -32,7 +32,7 @@ class Stage {
     this.scene = makeScene(data, () => this.draw(player.state));
     this.now = element('canvas', { id: 'world', role: 'img', 'aria-label': 'The world at this step' });
     this.title = element('h2', { text: 'Now' });
-    this.told = element('p', { class: 'told muted' });
+    this.status = element('p', { class: 'status muted' });
     this.legend = element('div', { class: 'legend-place' });
     this.nowBox = element('div', { class: 'picture' }, this.now);
     this.near = element('canvas', { id: 'near', role: 'img', 'aria-label': 'What the agent observes at this step' });
@@ -41,29 +41,29 @@ class Stage {
     this.makePast();
     this.action = new ActionPanel(data);
     this.node = element('section', { class: 'stage', 'aria-label': 'The world and the action' },
-      element('div', { class: 'panel now' }, this.title, this.world, this.told), this.pastPanel, this.action.node);
-    this.now.addEventListener('pointermove', (event) => this.tell(this.scene.hover(event.offsetX, event.offsetY)));
-    this.now.addEventListener('pointerleave', () => this.tell(''));
+      element('div', { class: 'panel now' }, this.title, this.world, this.status), this.pastPanel, this.action.node);
+    this.now.addEventListener('pointermove', (event) => this.showHovered(this.scene.hover(event.offsetX, event.offsetY)));
+    this.now.addEventListener('pointerleave', () => this.showHovered(''));
     new ResizeObserver(() => this.resize()).observe(this.world);
   }
 
   makePast() {
-    this.then = element('canvas', { id: 'past-world', role: 'img', 'aria-label': 'The most telling earlier observation' });
+    this.then = element('canvas', { id: 'past-world', role: 'img', 'aria-label': 'The most influential earlier observation' });
     this.thenBox = element('div', { class: 'picture' }, this.then);
     this.figure = element('span', { class: 'influence' });
     this.back = element('span', { class: 'back' });
     this.factor = element('p', { class: 'muted factor' });
-    this.jump = element('button', { id: 'jump-telling', type: 'button', title: 'Key m', onclick: () => this.player.jumpToTelling() });
-    this.nothing = element('p', { class: 'muted', id: 'nothing-telling' });
+    this.jump = element('button', { id: 'jump-past', type: 'button', title: 'Key m', onclick: () => this.player.jumpToPast() });
+    this.nothing = element('p', { class: 'muted', id: 'no-past' });
     this.found = element('div', { class: 'found' },
       element('p', { class: 'finding' }, this.back, this.figure), this.thenBox, element('div', { class: 'after' }, this.factor, this.jump));
-    this.pastPanel = element('div', { class: 'panel then' }, element('h2', { text: 'Most telling observation' }), this.found, this.nothing);
+    this.pastPanel = element('div', { class: 'panel then' }, element('h2', { text: 'Most influential observation' }), this.found, this.nothing);
     if (!this.data.memory.length) this.pastPanel.hidden = true;
   }
 
-  tell(text) {
+  showHovered(text) {
     this.hovered = text;
-    this.drawTold(this.player.state);
+    this.drawStatus(this.player.state);
   }
 
   resize() {
@@ -77,41 +77,41 @@ class Stage {
     this.width ||= Math.floor(this.world.clientWidth);
     const width = Math.max(this.width, 100);
     const track = this.player.track();
-    const telling = findTelling(this.data, track, state.step, state.agent);
+    const past = strongestPast(this.data, track, state.step, state.agent);
     const size = this.scene.size(state.track, width, clamp(window.innerHeight * 0.4, 240, width * 1.05));
-    this.scene.draw(prepare(this.now, size.width, size.height), size, state.track, state.step, state.agent, telling);
+    this.scene.draw(prepare(this.now, size.width, size.height), size, state.track, state.step, state.agent, past);
     const near = this.scene.nearSize(state.track, size, width);
     this.nearBox.hidden = !near;
     if (near) this.scene.drawNear(this.near, near, state.track, state.step, state.agent);
-    setText(this.title, `Now: step ${since(track, state.step)}`);
-    this.drawTold(state);
-    this.drawPast(state, track, telling, window.innerWidth < 640 ? 220 : size.height - 100);
+    setText(this.title, `Now: step ${stepOfEpisode(track, state.step)}`);
+    this.drawStatus(state);
+    this.drawPast(state, track, past, window.innerWidth < 640 ? 220 : size.height - 100);
     this.action.draw(track, state);
   }
 
-  drawTold(state) {
-    setText(this.told, this.hovered || this.scene.tell(state.track, state.step, state.agent));
+  drawStatus(state) {
+    setText(this.status, this.hovered || this.scene.describe(state.track, state.step, state.agent));
   }
 
-  drawPast(state, track, telling, height) {
-    this.found.hidden = !track.influence;
-    this.found.classList.toggle('away', !telling);
-    this.nothing.hidden = Boolean(telling);
-    if (!telling) {
+  drawPast(state, track, past, height) {
+    this.found.classList.toggle('away', !past);
+    this.nothing.hidden = Boolean(past);
+    if (!past) {
       const present = track.valid[state.step * track.agents + state.agent];
-      setText(this.nothing, !track.influence ? 'How much observations influence actions was not measured.'
-        : present ? 'No earlier observation moved this action.' : 'No action at this step.');
+      setText(this.nothing, present ? 'No earlier observation moved this action.' : 'No action at this step.');
       return;
     }
-    setText(this.back, `${plural(telling.back, 'step')} earlier`);
-    setText(this.figure, formatNumber(telling.influence, 2));
-    const times = 1 / (1 - telling.influence);
-    const much = telling.influence > 0.99 ? 'over 100' : times < 10 ? times.toFixed(1) : String(Math.round(times));
+    const episode = track.episodeAt[past.step];
+    const before = episode === track.episodeAt[state.step] ? '' : `episode ${episode}, `;
+    setText(this.back, `${plural(past.back, 'step')} earlier`);
+    setText(this.figure, formatNumber(past.influence, 2));
+    const times = 1 / (1 - past.influence);
+    const much = past.influence > 0.99 ? 'over 100' : times < 10 ? times.toFixed(1) : String(Math.round(times));
     setText(this.factor, `Another observation there makes the action ${much} times more or less likely.`);
-    setText(this.jump, `Go to step ${since(track, telling.step)}`);
+    setText(this.jump, `Go to ${before}step ${stepOfEpisode(track, past.step)}`);
     const width = Math.max(Math.floor(this.thenBox.clientWidth), 100);
     const room = { width, height: clamp(height, 150, width) };
-    this.scene.drawPast(this.then, room, state.track, telling.step, state.agent);
+    this.scene.drawPast(this.then, room, state.track, past.step, state.agent);
   }
 
   // Draw what depends on the colours anew.
@@ -119,10 +119,6 @@ class Stage {
     const legend = this.scene.legend();
     this.legend.replaceChildren(...(legend ? [legend] : []));
   }
-}
-
-function since(track, step) {
-  return step - track.episodes[track.episodeAt[step]].start;
 }
 
 // The distribution over actions, the chosen one, value and reward.

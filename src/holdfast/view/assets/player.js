@@ -56,13 +56,13 @@ class Player {
     this.seek(undefined, this.episode().start + this.episode().length - 1);
   }
 
-  jumpToTelling() {
+  jumpToPast() {
     const { track, step, agent } = this.state;
-    const telling = findTelling(this.data, this.track(), step, agent);
-    if (!telling) return;
+    const past = strongestPast(this.data, this.track(), step, agent);
+    if (!past) return;
     this.pause();
     this.state.from = { track, step, agent };
-    this.seek(track, telling.step, agent);
+    this.seek(track, past.step, agent);
   }
 
   jumpBack() {
@@ -94,21 +94,21 @@ class Player {
     this.controls.draw(this.state);
     let [last, owed] = [performance.now(), 0];
     const frame = (now) => {
-      if (!this.state.playing) return;
       owed = Math.min(owed + ((now - last) / 1000) * this.state.speed, this.state.speed);
       last = now;
       const steps = Math.floor(owed);
       owed -= steps;
       if (steps > 0) this.seek(undefined, this.state.step + steps);
       if (this.state.step === this.track().steps - 1) this.pause();
-      else requestAnimationFrame(frame);
+      else this.nextFrame = requestAnimationFrame(frame);
     };
-    requestAnimationFrame(frame);
+    this.nextFrame = requestAnimationFrame(frame);
   }
 
   pause() {
     if (!this.state.playing) return;
     this.state.playing = false;
+    cancelAnimationFrame(this.nextFrame);
     this.controls.draw(this.state);
   }
 
@@ -149,8 +149,8 @@ class Player {
     const now = this.track();
     return {
       track, step, agent, playing, speed,
-      episode: now.episodeAt[step], stepOfEpisode: since(now, step), tracks: this.data.tracks.length, steps: now.steps, agents: now.agents,
-      telling: findTelling(this.data, now, step, agent), scene: this.data.scene.kind,
+      episode: now.episodeAt[step], stepOfEpisode: stepOfEpisode(now, step), tracks: this.data.tracks.length, steps: now.steps, agents: now.agents,
+      strongestPast: strongestPast(this.data, now, step, agent), scene: this.data.scene.kind,
       shown: { first: this.timeline.view.first, count: this.timeline.view.count },
     };
   }
@@ -182,4 +182,10 @@ readData().then(async (data) => {
     state: () => player.report(),
   };
   document.documentElement.dataset.ready = '1';
-}).catch((error) => fail(`The data of this page is damaged: ${error.message}. Write the page again with holdfast view.`));
+}).catch((error) => fail(messageOf(error)));
+
+function messageOf(error) {
+  if (error instanceof Damaged) return `The data of this page is damaged: ${error.message}. Write the page again with holdfast view.`;
+  if (error instanceof TooOld) return `This browser is too old: ${error.message}. Open the page with a newer one.`;
+  return `This page failed: ${error.message}`;
+}

@@ -1,4 +1,4 @@
-// The world at a step, whatever its kind. A scene has ready(), size(), draw(), nearSize(), drawNear(), drawPast(), tell(), hover()
+// The world at a step, whatever its kind. A scene has ready(), size(), draw(), nearSize(), drawNear(), drawPast(), describe(), hover()
 // and legend().
 const SMALL_TILE = 32; // pixels; below it, there is a close-up of what the agent observes
 const LEAST_NEAR = 150;
@@ -11,10 +11,7 @@ function makeScene(data, redraw) {
 class GridScene {
   constructor(data) {
     this.window = data.scene.window || null;
-    this.types = data.scene.types.map(String);
-    this.resources = data.scene.resources || [];
-    this.vibes = (data.scene.vibes || []).map(String);
-    this.looks = typeLooks(this.types);
+    this.about = { ...data.scene, agentColor: (agent) => agentColor(data, agent) };
     this.tracks = data.tracks.map((track) => ({
       scene: track.scene,
       agents: track.agents,
@@ -38,16 +35,18 @@ class GridScene {
     return { width: view.cols * view.tile, height: view.rows * view.tile };
   }
 
-  draw(ctx, size, index, step, agent, telling) {
+  draw(ctx, size, index, step, agent, past) {
     const track = this.tracks[index];
     const place = this.place(index, step, agent);
     const middle = place || [track.scene.height >> 1, track.scene.width >> 1];
     const view = gridView(track.scene, size.width, size.height, middle);
     const objects = track.now.at(step);
-    drawGrid(ctx, view, track.scene, objects, this.looks, this.vibes, agent);
+    drawGrid(ctx, view, track.scene, objects, this.about, agent);
     if (place && this.window) drawWindow(ctx, view, this.window, place, theme.ink);
-    drawWay(ctx, view, this.way(index, step, agent), telling && this.place(index, telling.step, agent));
-    if (view.cropped) drawMap(ctx, view, track.scene, objects, this.looks, middle);
+    const { episodeAt } = track.recorded;
+    const from = past && episodeAt[past.step] === episodeAt[step] ? this.place(index, past.step, agent) : null;
+    drawWay(ctx, view, this.way(index, step, agent), from);
+    if (view.cropped) drawMap(ctx, view, track.scene, objects, this.about, middle);
     this.shown = { view, index, step };
   }
 
@@ -85,12 +84,12 @@ class GridScene {
       ? windowView(this.window, room.width, room.height, place)
       : gridView(scene, room.width, room.height, place);
     const ctx = prepare(canvas, view.cols * view.tile, view.rows * view.tile);
-    drawGrid(ctx, view, scene, replay.at(step), this.looks, this.vibes, agent);
+    drawGrid(ctx, view, scene, replay.at(step), this.about, agent);
     if (this.window) drawWindow(ctx, view, this.window, place, color);
   }
 
   // What the agent carries, in words.
-  tell(index, step, agent) {
+  describe(index, step, agent) {
     for (const object of this.tracks[index].now.at(step).values()) {
       if (object[4] === agent) return `Agent ${agent} carries ${this.inventory(object[5]) || 'nothing'}.`;
     }
@@ -100,7 +99,7 @@ class GridScene {
   inventory(held) {
     return Object.entries(held || {})
       .filter(([, amount]) => amount)
-      .map(([resource, amount]) => `${amount} ${this.resources[resource] ?? resource}`)
+      .map(([resource, amount]) => `${amount} ${this.about.resources[resource] ?? resource}`)
       .join(', ');
   }
 
@@ -113,8 +112,8 @@ class GridScene {
     for (const object of this.tracks[index].now.at(step).values()) {
       if (object[2] !== row || object[3] !== col) continue;
       const held = this.inventory(object[5]);
-      const shown = object[6] ? `, showing ${this.vibes[object[6]]}` : '';
-      here.push((object[4] >= 0 ? `agent ${object[4]}` : this.types[object[1]]) + (held ? ` with ${held}` : '') + shown);
+      const shown = object[6] ? `, showing ${this.about.vibes[object[6]].name}` : '';
+      here.push((object[4] >= 0 ? `agent ${object[4]}` : this.about.types[object[1]].name) + (held ? ` with ${held}` : '') + shown);
     }
     return `Row ${row}, column ${col}: ${here.join('; ') || 'empty'}`;
   }
@@ -125,16 +124,16 @@ class GridScene {
       for (const move of track.scene.moves) for (const object of move.objects) present.add(object[1]);
     }
     const list = element('ul', { class: 'legend' });
-    this.looks.forEach((look, type) => {
+    this.about.types.forEach((look, type) => {
       if (!present.has(type)) return;
       const canvas = element('canvas', { 'aria-hidden': 'true' });
       const ctx = prepare(canvas, 18, 18);
-      if (look.kind === 'wall') {
+      if (look.glyph === 'wall') {
         ctx.fillStyle = theme.wall;
         ctx.fillRect(1, 1, 16, 16);
         ctx.fillStyle = theme.face;
         ctx.fillRect(1, 12, 16, 5);
-      } else if (look.kind === 'agent') drawAgent(ctx, 0, 0, 0, 18, false);
+      } else if (look.glyph === 'agent') drawAgent(ctx, 0, look.color, 0, 0, 18, false);
       else drawGlyph(ctx, look, 0, 0, 18);
       list.append(element('li', {}, canvas, element('span', { text: look.name })));
     });
@@ -202,7 +201,7 @@ class FrameScene {
     if (image.complete && image.naturalWidth > 0) this.show(ctx, image, size);
   }
 
-  tell() { return ''; }
+  describe() { return ''; }
 
   hover() { return ''; }
 
@@ -240,7 +239,7 @@ class ObservationScene {
     drawObservation(prepare(canvas, size.width, size.height), size.width, size.height, this.parts[index], this.tracks[index], step, agent);
   }
 
-  tell(index) {
+  describe(index) {
     const more = this.parts[index].length - MOST_PARTS;
     return more > 0 ? `${plural(more, 'more part')} of the observation not drawn.` : '';
   }

@@ -13,10 +13,10 @@ class Timeline {
     this.overviewLane = element('div', { class: 'lane', hidden: true },
       element('div', { class: 'lane-name' }, element('b', { text: 'Whole track' })), this.overview);
     this.cursor = element('div', { class: 'cursor' }, element('span', { text: 'now' }));
-    this.past = element('div', { class: 'past-line' });
+    this.pastLine = element('div', { class: 'past-line' });
     this.scrubber = element('div', {
       class: 'lanes', role: 'slider', tabindex: '0', 'aria-label': 'Step', 'aria-valuemin': '0', id: 'timeline',
-    }, ...this.lanes.map((lane) => lane.node), this.past, this.cursor);
+    }, ...this.lanes.map((lane) => lane.node), this.pastLine, this.cursor);
     this.node = element('section', { class: 'timeline', 'aria-label': 'Time line' }, this.overviewLane, this.scrubber);
     if (!data.memory.length) this.node.append(element('p', { class: 'muted', id: 'no-memory', text: 'This agent has no memory: every action follows from the present observation.' }));
     this.listen();
@@ -25,23 +25,27 @@ class Timeline {
   makeLanes() {
     const { data } = this;
     const lanes = [
-      { name: 'Step', height: 34, draw: drawAxis },
+      { name: 'Step', height: 34, draw: drawAxis, followsStep: true },
     ];
     if (data.memory.length) {
       lanes.push({
-        name: 'Influence', title: 'How much each observation moved the action of the step under the cursor', height: 96,
+        name: 'Influence', title: 'How much each observation moved the action of the step under the cursor', height: 96, followsStep: true,
         draw: (ctx, view, track, state, height) => drawInfluence(ctx, view, track, state, height, data),
+      }, {
+        name: 'From the past', title: 'How much the most influential earlier observation moved the action of each step', height: 14, draw: drawFromPast,
+        describe: (track, at) => formatNumber(track.fromPast[at], 2),
       });
     }
-    if (data.tracks.some((track) => track.influence)) {
-      lanes.push({ name: 'From the past', title: 'How much the most telling earlier observation moved the action of each step', height: 14, draw: drawFromPast });
-    }
-    lanes.push({ name: 'Value', also: 'reward', height: 64, draw: drawValue });
+    lanes.push({
+      name: 'Value', nameClass: 'value-name', also: 'reward', height: 64, draw: drawValue,
+      describe: (track, at) => `${formatNumber(track.value[at])}, reward ${formatNumber(track.reward[at])}`,
+    });
     data.memory.forEach((entry, index) => {
       const lane = new MemoryLane(index, entry.units);
       lanes.push({
-        name: entry.name, height: pictureHeight(entry.units), memory: entry, index,
+        name: entry.name, height: pictureHeight(entry.units), memory: entry,
         draw: (...args) => lane.draw(...args),
+        describe: (track, at, share) => lane.describe(track, at, share, entry),
       });
     });
     for (const lane of lanes) this.makeLane(lane);
@@ -51,8 +55,7 @@ class Timeline {
   makeLane(lane) {
     lane.canvas = element('canvas', { 'aria-hidden': 'true' });
     lane.note = element('span', { class: 'note' });
-    const name = element('div', { class: 'lane-name', title: lane.title || null }, element('b', { text: lane.name }));
-    if (lane.name === 'Value') name.firstChild.className = 'value-name';
+    const name = element('div', { class: 'lane-name', title: lane.title || null }, element('b', { class: lane.nameClass || null, text: lane.name }));
     if (lane.also) name.append(element('span', { class: 'reward-name', text: lane.also }));
     if (lane.memory) {
       const scale = formatNumber(lane.memory.scale, 2);
@@ -72,9 +75,9 @@ class Timeline {
         this.dragging = true;
         seek(event);
       });
-      node.addEventListener('pointermove', (event) => (this.dragging ? seek(event) : this.tell(event)));
+      node.addEventListener('pointermove', (event) => (this.dragging ? seek(event) : this.describe(event)));
       for (const name of ['pointerup', 'pointercancel']) node.addEventListener(name, () => { this.dragging = false; });
-      node.addEventListener('pointerleave', () => this.tell(null));
+      node.addEventListener('pointerleave', () => this.describe(null));
     };
     drag(this.scrubber, (event) => this.stepAt(event));
     drag(this.overview, (event) => {
@@ -90,23 +93,14 @@ class Timeline {
   }
 
   // Write what is under the pointer beside the name of its lane.
-  tell(event) {
+  describe(event) {
     for (const lane of this.lanes) setText(lane.note, '');
     const lane = event && this.lanes.find(({ canvas }) => canvas === event.target);
     const track = this.player.track();
     const step = event ? this.stepAt(event) : -1;
-    if (!lane || !this.view || step < 0 || step >= track.steps) return;
-    const { agent } = this.player.state;
-    const at = step * track.agents + agent;
-    const since = step - track.episodes[track.episodeAt[step]].start;
-    if (lane.memory) {
-      const { units, scale } = lane.memory;
-      const unit = clamp(Math.floor((event.offsetY / lane.height) * units), 0, units - 1);
-      const value = (track.memory[lane.index][at * units + unit] / 127) * scale;
-      setText(lane.note, `unit ${unit}, step ${since}: ${formatNumber(value, 2)}`);
-    } else if (lane.draw === drawValue) {
-      setText(lane.note, `step ${since}: ${formatNumber(track.value[at])}, reward ${formatNumber(track.reward[at])}`);
-    } else if (lane.draw === drawFromPast) setText(lane.note, `step ${since}: ${formatNumber(track.fromPast[at], 2)}`);
+    if (!lane || !lane.describe || !this.view || step < 0 || step >= track.steps) return;
+    const at = step * track.agents + this.player.state.agent;
+    setText(lane.note, `step ${stepOfEpisode(track, step)}: ${lane.describe(track, at, event.offsetY / lane.height)}`);
   }
 
   resize() {
@@ -143,7 +137,7 @@ class Timeline {
     const moved = drawn !== this.drawn;
     this.drawn = drawn;
     for (const lane of this.lanes) {
-      if (!moved && lane.draw !== drawAxis && lane.name !== 'Influence') continue;
+      if (!moved && !lane.followsStep) continue;
       const ctx = prepare(lane.canvas, view.width, lane.height);
       const starts = () => drawEpisodeStarts(ctx, view, track, lane.height);
       if (!lane.memory) starts();
@@ -163,13 +157,12 @@ class Timeline {
       node.style.transform = `translateX(${this.gutter + x}px)`;
     };
     place(this.cursor, state.step);
-    const telling = findTelling(this.data, track, state.step, state.agent);
-    this.past.hidden = true;
-    if (telling) place(this.past, telling.step);
+    const past = strongestPast(this.data, track, state.step, state.agent);
+    this.pastLine.hidden = true;
+    if (past) place(this.pastLine, past.step);
     this.scrubber.setAttribute('aria-valuemax', track.steps - 1);
     this.scrubber.setAttribute('aria-valuenow', state.step);
-    const episode = track.episodeAt[state.step];
-    this.scrubber.setAttribute('aria-valuetext', `Episode ${episode}, step ${state.step - track.episodes[episode].start}`);
+    this.scrubber.setAttribute('aria-valuetext', `Episode ${track.episodeAt[state.step]}, step ${stepOfEpisode(track, state.step)}`);
   }
 }
 

@@ -6,7 +6,7 @@ from PIL import Image
 
 from holdfast.view.drawing.actions import draw_actions, draw_figures
 from holdfast.view.drawing.canvas import ACCENT, CARD, INK, LINE, MUTED, Canvas
-from holdfast.view.drawing.strips import LABEL_GAP, axis_of, draw_influence, draw_memory, draw_time
+from holdfast.view.drawing.strips import LABEL_GAP, axis_of, draw_influence, draw_memory, draw_time, shown_past
 from holdfast.view.drawing.world import Box, aspect_of, draw_world, inventory_at
 from holdfast.view.selection import Selection
 
@@ -28,7 +28,6 @@ def draw_step(shown: Selection, position: int, zoom: int = 1) -> Image.Image:
     world, past_panel, actions = _panels(shown)
     _draw_world(canvas, shown, position, world)
     axis = axis_of(shown, position, STRIPS_X, RIGHT - STRIPS_X)
-    telling = shown.telling(position)
     past = _draw_past(canvas, shown, position, past_panel)
     _caption(canvas, actions[0], "Action")
     draw_actions(canvas, shown, position, *actions)
@@ -39,8 +38,9 @@ def draw_step(shown: Selection, position: int, zoom: int = 1) -> Image.Image:
     draw_influence(canvas, shown, position, axis, y, height)
     draw_memory(canvas, shown, position, axis, *MEMORY)
     draw_time(canvas, shown, position, axis, y, MEMORY[0], sum(MEMORY))
-    if past and telling and position - telling[0] >= axis.first:
-        _connect(canvas, past, axis.middle(position - telling[0]), INFLUENCE[0] + INFLUENCE[1] * (1 - telling[1]))
+    if past and (at := shown_past(shown, position, axis)) is not None:
+        panel, amount = past
+        _connect(canvas, panel, axis.middle(at), y + height * (1 - amount))
     return canvas.finished()
 
 
@@ -86,7 +86,7 @@ def _caption(canvas: Canvas, x: float, text: str, figure: str = "", right: float
 
 
 def _draw_world(canvas: Canvas, shown: Selection, position: int, panel: Box) -> None:
-    x, y, width, height = draw_world(canvas, shown, position, panel)
+    x, y, width, height = draw_world(canvas, shown, *shown.at(position), panel)
     _caption(canvas, x, "Now", f"step {shown.at(position)[1]}", x + width)
     below, carried = y + height + 15, inventory_at(shown, position)
     wide = width >= 250
@@ -98,24 +98,25 @@ def _draw_world(canvas: Canvas, shown: Selection, position: int, panel: Box) -> 
         canvas.text(x, below, f"carries {carried}", 10, MUTED, width=width)
 
 
-def _draw_past(canvas: Canvas, shown: Selection, position: int, panel: Box) -> Box | None:
-    """Draw the world at the past step that moved the action most, and return where."""
+def _draw_past(canvas: Canvas, shown: Selection, position: int, panel: Box) -> tuple[Box, float] | None:
+    """Draw the world at the past step that moved the action most, and return where and its influence."""
     x, y, width, _ = panel
-    telling = shown.telling(position)
-    if telling is None:
+    past = shown.strongest_past(position)
+    if past is None:
         _caption(canvas, x, "What decided it")
         canvas.box(x, y, width, 83, CARD, radius=3)
         for line, text in enumerate(("No earlier observation", "moved this action.")):
             canvas.text(x + width / 2, y + 38 + 15 * line, text, 11, MUTED, "ms")
         return None
-    back, amount = telling
-    box = draw_world(canvas, shown, position - back, panel)
+    back, amount = past
+    episode, step = shown.earlier(position, back)
+    box = draw_world(canvas, shown, episode, step, panel)
     canvas.box(box[0] - 1, box[1] - 1, box[2] + 2, box[3] + 2, None, ACCENT, line=2)
     _caption(canvas, x, "What decided it")
-    ago = f"step {shown.at(position - back)[1]}, {back} step{'s' * (back > 1)} earlier"
-    canvas.text(x, box[1] + box[3] + 17, ago, 11, ACCENT, bold=True)
-    canvas.text(x, box[1] + box[3] + 31, f"influence {amount:.2f}", 11, MUTED)
-    return box
+    canvas.text(x, box[1] + box[3] + 17, f"step {step}, {back} step{'s' * (back > 1)} earlier", 11, ACCENT, bold=True)
+    elsewhere = "" if episode.number == shown.at(position)[0].number else f"in episode {episode.number}, "
+    canvas.text(x, box[1] + box[3] + 31, f"{elsewhere}influence {amount:.2f}", 11, MUTED)
+    return box, amount
 
 
 def _connect(canvas: Canvas, past: Box, x: float, y: float) -> None:

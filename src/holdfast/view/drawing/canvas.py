@@ -105,6 +105,12 @@ class Canvas:
         return max(1, round(line * self.scale))
 
 
+def readable_on(color: str) -> str:
+    """Return the colour of text on this one, as on the page."""
+    red, green, blue = _rgb(color)
+    return INK if red * 0.299 + green * 0.587 + blue * 0.114 > 150 else PAPER
+
+
 def diverging(values: np.ndarray) -> Image.Image:
     """Return an image [rows, columns] of numbers from -1 (blue) over 0 (near white) to 1 (orange), as on the page."""
     values = np.clip(values, -1, 1)[..., None]

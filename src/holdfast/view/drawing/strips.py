@@ -58,14 +58,14 @@ def draw_influence(canvas: Canvas, shown: Selection, position: int, axis: Axis, 
             [(axis.x, y + part * height), (axis.x + axis.width, y + part * height)], LINE if part == 1 else GRID
         )
         canvas.text(axis.x - 5, y + part * height, label, 9, MUTED, "rm")
-    telling = shown.telling(position)
+    past = shown.strongest_past(position)
     gap = min(2.0, axis.step_width * 0.12)
     for back, amount in enumerate(shown.influence(position)):
-        if position - back < axis.first or amount <= 0:
+        if amount <= 0 or (at := shown.position_of(*shown.earlier(position, back))) is None or at < axis.first:
             continue
-        color = ACCENT if telling and back == telling[0] else PAST_BAR if back else PRESENT_BAR
+        color = ACCENT if past and back == past[0] else PAST_BAR if back else PRESENT_BAR
         tall = max(1.0, amount * height)
-        canvas.box(axis.left(position - back) + gap, y + height - tall, axis.step_width - 2 * gap, tall, color)
+        canvas.box(axis.left(at) + gap, y + height - tall, axis.step_width - 2 * gap, tall, color)
 
 
 def draw_memory(canvas: Canvas, shown: Selection, position: int, axis: Axis, y: float, height: float) -> None:
@@ -99,7 +99,7 @@ def draw_memory(canvas: Canvas, shown: Selection, position: int, axis: Axis, y: 
 def draw_time(
     canvas: Canvas, shown: Selection, position: int, axis: Axis, top: float, memory: float, bottom: float
 ) -> None:
-    """Draw what crosses all strips: the starts of episodes, the present step, the most telling one, and the steps below.
+    """Draw what crosses all strips: the starts of episodes, the present step, the most influential one, and the steps below.
 
     top, memory, bottom: where the strips start, the memory starts and the memory ends.
     """
@@ -111,12 +111,19 @@ def draw_time(
         if axis.first <= start < axis.last and len(shown.episodes) > 1:
             canvas.text(axis.left(start) + 4, bottom + 26, f"episode {episode.number}", 10, INK, "ls")
     near = False
-    if (telling := shown.telling(position)) and (past := position - telling[0]) >= axis.first:
+    if (past := shown_past(shown, position, axis)) is not None:
         _frame(canvas, axis, past, memory, bottom, ACCENT)
         near = axis.middle(position) - axis.middle(past) < 16
     if not near:
         canvas.text(axis.middle(position), top - 4, "now", 9, INK, "ms")
     _frame(canvas, axis, position, top, bottom, INK)
+
+
+def shown_past(shown: Selection, position: int, axis: Axis) -> int | None:
+    """Return the position of the past observation that moved the action most; None if none did or the axis ends after it."""
+    past = shown.strongest_past(position)
+    at = shown.position_of(*shown.earlier(position, past[0])) if past else None
+    return at if at is not None and at >= axis.first else None
 
 
 def memory_shown(entries: list[dict]) -> list[int]:

@@ -16,17 +16,16 @@ from holdfast.view.selection import Episode, Selection
 Box = tuple[float, float, float, float]  # x, y, width, height
 Part = tuple[int, int, int, int]  # of a grid: first row, last row + 1, first column, last column + 1
 
-WALL, WALL_EDGE = "#7d8894", "#6b7682"
-WALLS = ("wall", "brick", "rock", "stone", "block", "obstacle")
+WALL_EDGE = "#6b7682"
 SMALL = 14  # tiles; larger grids are drawn in part
 WIDE = 1.9  # width of that part, divided by its height, if the grid is wide enough
 MAX_BARS = 24
 
 
-def draw_world(canvas: Canvas, shown: Selection, position: int, box: Box) -> Box:
-    """Draw the world at a position into a box, and return the part of the box that it fills."""
+def draw_world(canvas: Canvas, shown: Selection, episode: Episode, step: int, box: Box) -> Box:
+    """Draw the world at a step of an episode into a box, and return the part of the box that it fills."""
     draw = {"grid": _draw_grid, "frames": _draw_frame, "observation": _draw_observation}[shown.data["scene"]["kind"]]
-    return draw(canvas, shown, position, box)
+    return draw(canvas, shown, episode, step, box)
 
 
 def aspect_of(shown: Selection) -> float:
@@ -108,8 +107,7 @@ def _start(places: list[int], length: int, size: int) -> int:
     return min(max((min(places) + max(places) + 1 - length) // 2, 0), size - length)
 
 
-def _draw_grid(canvas: Canvas, shown: Selection, position: int, box: Box) -> Box:
-    episode, step = shown.at(position)
+def _draw_grid(canvas: Canvas, shown: Selection, episode: Episode, step: int, box: Box) -> Box:
     scene, objects = shown.data["scene"], objects_at(episode, step)
     part = top, bottom, left, right = visible_part(shown, episode, step)
     x, y, width, height = _fitted(box, right - left, bottom - top)
@@ -126,15 +124,17 @@ def _draw_grid(canvas: Canvas, shown: Selection, position: int, box: Box) -> Box
         if not (top <= row < bottom and left <= column < right):
             continue
         tile_x, tile_y = x + (column - left) * size, y + (row - top) * size
-        if agent >= 0:
-            draw_agent(canvas, tile_x, tile_y, size, agent, agent == shown.agent)
-        elif any(word in scene["types"][kind].lower() for word in WALLS):
-            canvas.box(tile_x, tile_y, size, size, WALL)
+        look = scene["types"][kind]
+        if agent >= 0 or look["glyph"] == "agent":
+            color = shown.data["agent_colors"][max(agent, 0) % len(shown.data["agent_colors"])]
+            draw_agent(canvas, tile_x, tile_y, size, max(agent, 0), color, agent == shown.agent)
+        elif look["glyph"] == "wall":
+            canvas.box(tile_x, tile_y, size, size, look["color"])
             canvas.box(tile_x, tile_y + size * 0.88, size, size * 0.12, WALL_EDGE)
         else:
-            draw_object(canvas, tile_x, tile_y, size, scene["types"], kind)
+            draw_object(canvas, tile_x, tile_y, size, look)
         if vibe:
-            draw_vibe(canvas, tile_x, tile_y, size, scene["vibes"][vibe], agent >= 0)
+            draw_vibe(canvas, tile_x, tile_y, size, scene["vibes"][vibe]["mark"], look)
     if here and all(scene["window"]):
         seen = _window(here, scene["window"], part)
         _dim_around(canvas, (x, y, width, height), size, seen)
@@ -171,8 +171,7 @@ def _dim_around(canvas: Canvas, box: Box, size: float, seen: Part) -> None:
 # ------------------------------------------------------------------------------------------------ frames and observations
 
 
-def _draw_frame(canvas: Canvas, shown: Selection, position: int, box: Box) -> Box:
-    episode, step = shown.at(position)
+def _draw_frame(canvas: Canvas, shown: Selection, episode: Episode, step: int, box: Box) -> Box:
     scene = episode.track["scene"]
     image = Image.open(io.BytesIO(base64.b64decode(scene["images"][scene["index"][episode.start + step]])))
     x, y, width, height = _fitted(box, *image.size)
@@ -181,8 +180,7 @@ def _draw_frame(canvas: Canvas, shown: Selection, position: int, box: Box) -> Bo
     return x, y, width, height
 
 
-def _draw_observation(canvas: Canvas, shown: Selection, position: int, box: Box) -> Box:
-    episode, step = shown.at(position)
+def _draw_observation(canvas: Canvas, shown: Selection, episode: Episode, step: int, box: Box) -> Box:
     values = episode.track["scene"]["values"]
     now = values[episode.start + step, shown.agent]
     if (image := _as_image(now)) is not None:

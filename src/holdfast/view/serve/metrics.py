@@ -28,6 +28,10 @@ STEPS, SECONDS = "agent_steps", "wall_s"
 NAN = float("nan")
 
 
+class DamageError(HoldfastError):
+    """The content of a file is damaged. Reading it again does not help, unlike after other errors."""
+
+
 class Tail:
     """Where reading of a growing file has arrived."""
 
@@ -46,16 +50,19 @@ class Tail:
             self._inode, self.offset, self._before = found.st_ino, 0, b""
         return same
 
-    def blocks(self, file: io.FileIO, most: int = 2**62) -> Iterator[bytes]:
-        """Yield the complete lines that are new, in blocks, until about `most` bytes are read, at least one line."""
+    def blocks(self, file: io.FileIO, most: int | None = None) -> Iterator[bytes]:
+        """Yield the complete lines that are new, in blocks, until about `most` bytes are read, at least one line.
+
+        After an error, the next call continues after the last block that was yielded.
+        """
         rest, done = b"", 0
         file.seek(self.offset)
         self.at_end = False
-        while (done < most or done == len(rest)) and (data := file.read(CHUNK)):
+        while (most is None or done < most or done == len(rest)) and (data := file.read(CHUNK)):
             done += len(data)
             lines, newline, rest = (rest + data).rpartition(b"\n")
             if len(rest) > MAX_LINE:
-                raise HoldfastError(f"{METRICS} is damaged: a line has more than {MAX_LINE:,} bytes")
+                raise DamageError(f"{METRICS} is damaged: a line has more than {MAX_LINE:,} bytes")
             if newline:
                 self.offset += len(lines) + 1
                 self._before = (self._before + lines[-REMEMBERED:] + newline)[-REMEMBERED:]
@@ -109,58 +116,76 @@ class Points:
 
 
 class Columns:
-    """All numbers of a run by name, one per update. Lines after a damaged one are left out, and `problem` says why."""
+    """All numbers of a run by name, one per update. Lines after a damaged one are left out.
+
+    stamp: changes whenever the numbers do, unless `failure` is set.
+    failure: why the file could not be read to its end; the next refresh tries again.
+    """
 
     def __init__(self, path: Path, inside: int = 0):
         """inside: how many parts of the path must not be links."""
         self._path, self._inside = path, inside
         self._forget()
-        self._stamp: tuple[int, ...] = ()
         self._tail = Tail()
-        self.version = 0  # changes whenever the numbers do
+        self.stamp: tuple[int, ...] = ()
+        self.failure = ""
 
     def _forget(self) -> None:
         self._values: dict[str, array[float]] = {}
-        self._rows, self._last_step, self.problem = 0, 0, ""
+        self._rows, self._last_step, self._damage = 0, 0, ""
+
+    @property
+    def problem(self) -> str:
+        """Return why numbers are missing, "" if none are."""
+        return self._damage or self.failure
 
     @property
     def names(self) -> list[str]:
         return sorted(name for name, values in self._values.items() if len(values))
 
     def refresh(self) -> None:
-        """Read what has been added to the file. Damage is recorded, not raised."""
+        """Read what has been added to the file. Errors are recorded, not raised."""
+        self.failure = ""
         try:
             with Folder.open(self._path, self._inside) as folder:
                 if not folder.has(METRICS):
                     self._forget()
-                    self._stamp, self._tail, self.version = (), Tail(), self.version + bool(self._stamp)
+                    self.stamp, self._tail = (), Tail()
                     return
                 with folder.open_file(METRICS) as file:
-                    found = os.fstat(file.fileno())
-                    stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
-                    if stamp != self._stamp:
-                        self._stamp = stamp
-                        self.version += 1
-                        if not self._tail.continues(file):
-                            self._forget()
-                        for lines in self._tail.blocks(file):
-                            self._add(lines.split(b"\n"))
+                    self._read(file)
         except (HoldfastError, OSError) as error:
-            self.problem = one_line(error)
+            self.failure = one_line(error)
+
+    def _read(self, file: io.FileIO) -> None:
+        found = os.fstat(file.fileno())
+        stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
+        if stamp == self.stamp:
+            return
+        if not self._tail.continues(file):
+            self._forget()
+        try:
+            for lines in self._tail.blocks(file):
+                self._add(lines.split(b"\n"))
+        except DamageError as error:
+            self._damage = self._damage or one_line(error)
+        self.stamp = stamp  # only now: a read that fails halfway is repeated
 
     def _add(self, lines: list[bytes]) -> None:
         for line in lines:
-            if self.problem:
+            if self._damage:
                 return
             row: Any = None
             with suppress(ValueError):
                 row = pydantic_core.from_json(line)
             step = number(row.get(STEPS)) if isinstance(row, dict) else None
             if step is None or step <= self._last_step:
-                what = "no JSON object" if not isinstance(row, dict) else f"{STEPS} does not rise"
-                self.problem = f"{METRICS}: line {self._rows + 1} is damaged: {what}"
+                what = "not a JSON object" if not isinstance(row, dict) else f"{STEPS} does not increase"
+                self._damage = f"{METRICS}: line {self._rows + 1} is damaged: {what}"
             elif (self._rows + 1) * len(self._values) > MAX_CELLS:
-                self.problem = f"{METRICS}: only the first {self._rows:,} lines are shown; there are too many numbers"
+                self._damage = (
+                    f"{METRICS}: only the first {self._rows:,} lines are shown; more would exceed {MAX_CELLS:,} numbers"
+                )
             else:
                 self._last_step = step
                 self._add_row(row)

@@ -37,10 +37,14 @@ class Page:
 
     run: Path
     checkpoint: str
-    file: str
+    number: int  # of all pages, in the order in which they were asked for
     state: Literal["waiting", "making", "ready", "failed"] = "waiting"
     text: str = ""
     began: float = 0.0
+
+    @property
+    def file(self) -> str:
+        return f"{self.number}.html"
 
     @property
     def seconds(self) -> float:
@@ -51,7 +55,7 @@ class Pages:
     """Makes pages in a temporary folder, and keeps the newest. A page belongs to a run's id and a checkpoint."""
 
     def __init__(self, command: Command = view_command, limit_s: float = LIMIT_S):
-        self._command, self._limit_s = command, limit_s
+        self._command, self.limit_s = command, limit_s
         self._pages: OrderedDict[tuple[str, ...], Page] = OrderedDict()
         self._count = 0
         self._change = threading.Condition()
@@ -60,17 +64,17 @@ class Pages:
         self._worker: threading.Thread | None = None
 
     def ask(self, key: tuple[str, ...], run: Path, checkpoint: str, again: bool = False) -> tuple[Page, int]:
-        """Return a page, and how many others are made before it. If it is new, or failed and `again`, make it."""
+        """Return a page, and how many others are made before it. Make it if it is new, or if it failed and `again`."""
         with self._change:
             page = self._pages.get(key)
             if page is None or (again and page.state == "failed"):
                 self._count += 1
-                page = self._pages[key] = Page(run, checkpoint, f"{self._count}.html")
+                page = self._pages[key] = Page(run, checkpoint, self._count)
                 self._start()
                 self._change.notify_all()
             self._pages.move_to_end(key)
             waiting = [p for p in self._pages.values() if p.state in ("waiting", "making")]
-            before = sum(int(p.file[:-5]) < int(page.file[:-5]) for p in waiting)
+            before = sum(p.number < page.number for p in waiting)
             return page, before
 
     def read(self, key: tuple[str, ...]) -> bytes | None:
@@ -123,7 +127,7 @@ class Pages:
 
     def _next(self) -> Page | None:
         waiting = [page for page in self._pages.values() if page.state == "waiting"]
-        return min(waiting, key=lambda page: int(page.file[:-5]), default=None)
+        return min(waiting, key=lambda page: page.number, default=None)
 
     def _make(self, page: Page, folder: Path) -> str:
         """Make a page; return the error as text, "" if there is none."""
@@ -153,17 +157,17 @@ class Pages:
             text = _tail(log.fileno())
             place.remove(output)
             if self._closed:
-                return "The server has ended."
+                return "The server has stopped."
             if not in_time:
-                return f"Not finished after {self._limit_s:.0f} s. Make the page in a terminal: {_shown(words)}\n{text}"
+                return f"Not finished after {self.limit_s:.0f} s. To make it without this limit, run: {_shown(words)}\n{text}"
             if child.returncode != 0:
-                return text or f"{_shown(words)} ended with exit code {child.returncode}."
+                return text or f"{_shown(words)} failed with exit code {child.returncode}."
             return "" if place.size(page.file) else f"{_shown(words)} wrote no page.\n{text}"
 
     def _watch(self, child: subprocess.Popen[bytes], page: Page, log: int) -> bool:
         """Wait for the child; return whether it ended within the limit."""
         while child.poll() is None:
-            if self._closed or page.seconds > self._limit_s:
+            if self._closed or page.seconds > self.limit_s:
                 return False
             page.text = _tail(log)
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -51,7 +51,7 @@ class RunServer(ThreadingHTTPServer):
         except (OSError, OverflowError) as error:
             used = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
             reason = "in use" if used else reason_of(error) if isinstance(error, OSError) else str(error)
-            raise SettingsError(f"port {port}: {reason}. Choose another one, or 0 for any that is free.") from error
+            raise SettingsError(f"port {port}: {reason}. Choose another port, or 0 for any free one.") from error
         self.url = f"http://{ADDRESS}:{self.server_port}/"
         names = (ADDRESS, "localhost")
         self.hosts = {f"{name}:{self.server_port}" for name in names} | ({*names} if self.server_port == 80 else set())
@@ -105,7 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
             url = urlsplit(self.path)
             query = parse_qs(url.query, keep_blank_values=True, max_num_fields=MAX_FIELDS)
         except ValueError:
-            return Answer(400, b"This address cannot be read.\n")
+            return Answer(400, b"Malformed address.\n")
         try:
             return self._runs.site.answer(url.path, query, self.headers.get("If-None-Match", ""))
         except Exception as error:  # the next request may succeed: a run may have been deleted meanwhile
@@ -118,10 +118,10 @@ class _Handler(BaseHTTPRequestHandler):
         A page of another site could name this address as its own (DNS rebinding): then the Host header has its name.
         """
         if [host.lower() for host in self.headers.get_all("Host", [])] not in ([host] for host in self._runs.hosts):
-            return f"Open {self._runs.url} instead: only this name is served."
+            return f"Open {self._runs.url} instead: requests under any other name are refused."
         if self.headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin") or self.path == "/":
             return ""
-        return "Pages of other sites are not served."
+        return "Requests from other sites are refused."
 
     def _send(self, answer: Answer) -> None:
         self.send_response(answer.status)
@@ -146,7 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer a request that is not HTTP, or has a method other than GET and HEAD."""
         if code == HTTPStatus.NOT_IMPLEMENTED:
-            self._send(Answer(405, b"This server only shows: use GET.\n"))
+            self._send(Answer(405, b"This server is read-only: use GET.\n"))
         else:
             self._send(Answer(int(code), f"{HTTPStatus(code).phrase}\n".encode()))
 

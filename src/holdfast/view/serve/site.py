@@ -34,9 +34,8 @@ OURS = (
 )
 # A page of a run holds its own scripts, so it gets an origin of its own: it can read nothing from this server.
 OF_A_RUN = (
-    "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-    "img-src data: blob:; media-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
+    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 MAX_ASKED = 64  # runs or metrics in one address
 
@@ -52,7 +51,7 @@ class Answer:
     policy: str = OURS
 
 
-NOT_FOUND = Answer(404, b"There is nothing at this address.\n")
+NOT_FOUND = Answer(404, b"Not found: no such page or run.\n")
 UNCHANGED = 304
 Query = Mapping[str, Sequence[str]]
 
@@ -125,8 +124,8 @@ class Site:
         columns = self._runs.columns(run)
         metrics = list(dict.fromkeys(query.get("metric", ())))[:MAX_ASKED]
         over = SECONDS if list(query.get("x", ())) == ["seconds"] else STEPS
-        etag = _etag(repr((id(columns), columns.version, metrics, over)).encode())
-        if etag == known:
+        etag = "" if columns.failure else _etag(repr((columns.stamp, metrics, over)).encode())
+        if etag and etag == known:
             return Answer(UNCHANGED, b"", JSON, etag)
         curves = {metric: columns.curve(metric, over, MAX_POINTS) for metric in metrics}
         return _json(
@@ -134,6 +133,7 @@ class Site:
                 "curves": {metric: vars(points) for metric, points in curves.items() if points is not None},
                 "names": columns.names,
                 "problem": printable(columns.problem, 300),
+                "incomplete": bool(columns.failure),
             },
             etag,
         )

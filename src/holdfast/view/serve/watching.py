@@ -15,19 +15,17 @@ from typing import Any
 
 from holdfast.config.files import read_run_config
 from holdfast.config.words import flatten
-from holdfast.errors import HoldfastError, one_line, printable, reason_of
+from holdfast.errors import CheckpointError, HoldfastError, one_line, printable, reason_of
 from holdfast.files import Folder
-from holdfast.runs.folder import CHECKPOINTS, CONFIG, FAILED, METRICS, RUN_ID, run_id
+from holdfast.runs.folder import CHECKPOINTS, CONFIG, FAILED, HEALTHY_PARITY, MANIFEST, METRICS, RUN_ID, run_id
 from holdfast.runs.listing import last_metrics, number, read_facts, run_folders, state_of, whole
-from holdfast.view.serve.metrics import MAX_NAME, MAX_NAMES, Columns, Extremes
+from holdfast.view.serve.metrics import MAX_NAME, MAX_NAMES, Columns, DamageError, Extremes
 
-HEALTHY_PARITY = 1e-5  # as in trainer/progress.py, which imports torch
 MAX_RUNS = 2_000
 MAX_BYTES = 2**25  # of metrics searched in one look; the others follow in the next one
 MAX_COLUMNS = 32  # runs whose numbers stay in memory
 MAX_VALUE = 2_000  # characters of a setting
 CHECKPOINT = re.compile(r"[0-9]{1,18}")
-MANIFEST = "manifest.json"
 
 
 @dataclass
@@ -109,19 +107,21 @@ class WatchedRun:
         if now == self._metrics and self.searched:
             return 0
         if now != self._metrics:
-            self._metrics = now
-            self._last, self._damage, self.searched = {}, "", False
-            try:
-                self._last = last_metrics(folder)
-            except HoldfastError as error:
-                self._damage = one_line(error)
+            self._last, self._damage = _last_line(folder)
+            self._metrics, self.searched = now, False
         if allowance <= 0:
             return 0
-        with folder.open_file(METRICS) as file:
-            before = self._extremes.offset
-            self.searched = True  # also if it is damaged
-            self.searched = self._extremes.read(file, allowance)
-            return max(0, self._extremes.offset - before)
+        before = self._extremes.offset
+        self.searched = True  # also after an error
+        try:
+            with folder.open_file(METRICS) as file:
+                self.searched = self._extremes.read(file, allowance)
+        except DamageError as error:
+            self._damage = self._damage or one_line(error)
+        except (CheckpointError, OSError):
+            self._metrics = ()  # try again at the next look
+            raise
+        return max(0, self._extremes.offset - before)
 
     @property
     def metric_names(self) -> Iterator[str]:
@@ -129,24 +129,26 @@ class WatchedRun:
 
 
 class Runs:
-    """All runs of a folder. Not for several threads at once."""
+    """The runs of a folder, at most MAX_RUNS. Not for several threads at once."""
 
     def __init__(self, runs_dir: Path):
         self.runs_dir = runs_dir
         self._runs: dict[str, WatchedRun] = {}
+        self._left_out = 0  # runs beyond MAX_RUNS
         self._columns: OrderedDict[str, Columns] = OrderedDict()
 
     def refresh(self) -> None:
         """Look at the folder and at all runs in it; raise HoldfastError if the folder cannot be read."""
         found: dict[str, WatchedRun] = {}
-        allowance = MAX_BYTES
+        allowance, left_out = MAX_BYTES, 0
         for name, path in run_folders(self.runs_dir):
             if len(found) >= MAX_RUNS:
-                break
+                left_out += 1
+                continue
             key = key_of(name)
             run = found[key] = self._runs.get(key) or WatchedRun(key, printable(name, 200), path, name.count("/") + 1)
             allowance -= run.refresh(allowance)
-        self._runs = found
+        self._runs, self._left_out = found, left_out
         for key in [key for key in self._columns if key not in found]:
             del self._columns[key]
 
@@ -158,6 +160,7 @@ class Runs:
             "folder": printable(str(self.runs_dir), 300),
             "first_command": first_command(self.runs_dir),
             "runs": [{"key": run.key, "name": run.name, **run.row} for run in good],
+            "left_out": self._left_out,
             "unreadable": [{"name": run.name, "reason": run.problem} for run in self._runs.values() if run.problem],
             "metrics": names[:MAX_NAMES],
             "pending": not all(run.searched for run in good),
@@ -190,7 +193,7 @@ def key_of(name: str) -> str:
 
 
 def audit_verdict(settings: Mapping[str, str]) -> str:
-    """Return what the settings tell of the audit before training, which a run folder does not store.
+    """Return the audit verdict that follows from the settings; a run folder does not store it.
 
     A run with audit=on has a folder only if its audit passed: training would have refused to begin.
     """
@@ -228,6 +231,16 @@ def id_of(run: WatchedRun) -> str:
 
 def _agent(settings: Mapping[str, str]) -> str:
     return settings.get("policy.py_agent", "") or settings.get("policy.agent", "")
+
+
+def _last_line(folder: Folder) -> tuple[dict[str, Any], str]:
+    """Return the last line of the metrics, and what is damaged in it; raise CheckpointError if it cannot be read now."""
+    try:
+        return last_metrics(folder), ""
+    except CheckpointError:
+        raise
+    except HoldfastError as error:
+        return {}, one_line(error)
 
 
 def _stamp(folder: Folder, name: str) -> tuple[int, ...]:

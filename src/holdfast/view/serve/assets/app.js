@@ -1,7 +1,7 @@
 // The page: asks every two seconds while it is visible, and shows what has changed.
-import { get, Unreachable } from "./data.js";
-import { byId, make, setText } from "./dom.js";
-import * as panels from "./panels.js";
+import * as panels from "./curve_panels.js";
+import { byId, make, setText, whole } from "./dom.js";
+import { get, Unreachable } from "./requests.js";
 import * as settings from "./settings.js";
 import { change, freeColor, load, MAX_SELECTED, onChange, save, select, state } from "./state.js";
 import * as table from "./table.js";
@@ -9,6 +9,7 @@ import * as table from "./table.js";
 const PERIOD_MS = 2000;
 const AT_FIRST = 5; // runs that are selected when the page is opened
 let listed = null;
+let stale = true; // the page does not show the newest list and choices completely: the next poll tries again
 let timer = 0;
 let round = 0;
 let curves = new Map(); // by run
@@ -23,15 +24,19 @@ async function poll() {
       listed = value;
       state.known = new Set(listed.runs.map((run) => run.key));
       selectFirst();
-      await show();
     }
+    if (changed || stale) await show();
     wait = value.pending ? 100 : PERIOD_MS;
     connection("");
   } catch (error) {
-    connection(error instanceof Unreachable ? "The server has ended. Start it again with holdfast view." : error.message);
+    report(error);
   }
   clearTimeout(timer);
   if (!document.hidden) timer = setTimeout(poll, wait);
+}
+
+function report(error) {
+  connection(error instanceof Unreachable ? "The server has stopped. Restart it with holdfast view." : error.message);
 }
 
 function connection(problem) {
@@ -56,12 +61,15 @@ const selected = () => {
 async function show() {
   if (!listed) return;
   const mine = ++round;
+  stale = true;
   setText(byId("folder"), listed.folder);
   const empty = !listed.runs.length && !listed.unreadable.length;
   byId("empty").hidden = !empty;
   byId("runs").hidden = empty;
   setText(byId("first-command"), listed.first_command);
   table.show(listed);
+  byId("left-out").hidden = !listed.left_out;
+  setText(byId("left-out"), leftOut(listed));
   byId("unreadable").hidden = !listed.unreadable.length;
   byId("unreadable").querySelector("ul").replaceChildren(
     ...listed.unreadable.map((run) => make("li", {}, make("strong", {}, run.name), ": ", run.reason)),
@@ -69,31 +77,46 @@ async function show() {
   const runs = selected();
   byId("curves").hidden = byId("settings").hidden = !listed.runs.length;
   legend(runs);
-  await Promise.all([showCurves(runs, mine), showSettings(runs, mine)]);
+  const [complete] = await Promise.all([showCurves(runs, mine), showSettings(runs, mine)]);
+  if (mine === round) stale = !complete;
 }
+
+function leftOut({ runs, unreadable, left_out: others }) {
+  const count = runs.length + unreadable.length;
+  const shown = `${whole(count)} of ${whole(count + others)} runs are listed, in order of name.`;
+  return `${shown} To see the others, use holdfast view --runs-dir with a subfolder, or move runs to another folder.`;
+}
+
+// Shows the curves of these runs; returns whether all of them are the newest ones.
 
 async function showCurves(runs, mine) {
   const words = [["x", state.x], ...state.metrics.map((metric) => ["metric", metric])];
   const found = await Promise.all(
     runs.map((run) => curvesOf(run, [["run", run.key], ...words]).catch((error) => ({ error }))),
   );
-  if (mine !== round) return; // another choice was made meanwhile
+  if (mine !== round) return false; // another choice was made meanwhile
+  const unreachable = found.find(({ error }) => error instanceof Unreachable);
+  if (unreachable) throw unreachable.error;
   curves = new Map();
   const problems = [];
   runs.forEach((run, i) => {
-    if (found[i].value) curves.set(run.key, found[i].value);
-    const problem = found[i].error?.message ?? found[i].value.problem;
+    const value = found[i].value ?? kept.get(run.key)?.value; // the last answer, if there is no new one
+    if (value) curves.set(run.key, value);
+    const problem = found[i].error?.message ?? value.problem;
     if (problem) problems.push(`${run.name}: ${problem}`);
   });
-  if (state.runs.size === MAX_SELECTED) problems.push(`At most ${MAX_SELECTED} runs are compared at once.`);
+  if (state.runs.size === MAX_SELECTED) problems.push(`At most ${MAX_SELECTED} runs can be compared at once.`);
   setText(byId("curve-notes"), runs.length ? problems.join(" · ") : "Select runs in the list to see their curves.");
   controls();
   panels.show(runs, curves, listed.healthy_parity);
+  return found.every(({ value }) => value && !value.incomplete);
 }
 
 async function curvesOf(run, words) {
   const asked = JSON.stringify([run.stamp, words]);
-  if (kept.get(run.key)?.asked !== asked) kept.set(run.key, { asked, value: (await get("/data/curves", words)).value });
+  if (kept.get(run.key)?.asked !== asked || kept.get(run.key).value.incomplete) {
+    kept.set(run.key, { asked, value: (await get("/data/curves", words)).value });
+  }
   return kept.get(run.key);
 }
 
@@ -126,7 +149,7 @@ function controls() {
 function start() {
   load();
   table.build();
-  onChange(show);
+  onChange(() => show().catch(report));
   for (const input of document.querySelectorAll("input[name=x]")) input.addEventListener("change", () => change(() => ((state.x = input.value), panels.unzoom())));
   byId("smooth").addEventListener("input", (event) => {
     state.smooth = Number(event.target.value);

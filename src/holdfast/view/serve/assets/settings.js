@@ -26,8 +26,8 @@ export function show(found, runs) {
 }
 
 function note(keys, differ) {
-  if (keys.length < 2) return "Select two runs or more to compare their settings.";
-  return differ.length ? "" : "These runs have the same settings.";
+  if (keys.length < 2) return "Select two or more runs to compare their settings.";
+  return differ.length ? "" : "The selected runs have identical settings.";
 }
 
 function details(key, name, settings, open) {

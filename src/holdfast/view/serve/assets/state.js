@@ -17,7 +17,9 @@ export const state = {
   sort: "-began",
   find: "",
 };
+const SAVE_MS = 150; // without changes, before the address is written: browsers limit how often that may be done
 const listeners = [];
+let saving = 0;
 export const onChange = (listener) => listeners.push(listener);
 
 export function change(update) {
@@ -45,6 +47,11 @@ export function freeColor() {
 }
 
 export function save() {
+  clearTimeout(saving);
+  saving = setTimeout(write, SAVE_MS);
+}
+
+function write() {
   const words = new URLSearchParams();
   if (state.chosen) words.set("runs", [...state.runs].map(([key, color]) => `${key}.${color}`).join("-"));
   if (state.metrics.join("\n") !== DEFAULT_METRICS.join("\n")) {
@@ -59,7 +66,11 @@ export function save() {
   if (state.smooth !== 0.6) words.set("smooth", String(state.smooth));
   if (state.sort !== "-began") words.set("sort", state.sort);
   if (state.find) words.set("find", state.find);
-  history.replaceState(null, "", `#${words}`);
+  try {
+    history.replaceState(null, "", `#${words}`);
+  } catch {
+    // too many changes: the next one is written
+  }
 }
 
 export function load() {

@@ -4,9 +4,9 @@ import { change, select, state } from "./state.js";
 
 const AUDITS = {
   passed: ["passed", "good", "The quick audit before training passed."],
-  "built in": ["built in", "", "This agent ships with Holdfast, which is audited as a whole."],
-  warn: ["only warned", "warn", "audit=warn: failures of the audit are in the output of the training, and did not stop it."],
-  off: ["off", "", "audit=off: the policy was not audited before this training."],
+  "built in": ["built in", "", "This agent ships with Holdfast, whose own tests audit it."],
+  warn: ["only warned", "warn", "audit=warn: the audit printed its failures and did not stop training."],
+  off: ["off", "", "audit=off: the policy was not audited before training."],
 };
 const ORDER = { running: 0, failed: 1, stopped: 2, finished: 3 };
 const COLUMNS = [
@@ -31,12 +31,16 @@ export function build() {
     head.append(make("th", { "data-column": id, scope: "col" }, button));
   }
   head.append(make("th", {}, make("span", { class: "unseen" }, "Watch")));
+  byId("sort").append(...COLUMNS.map(([id, title]) => make("option", { value: id }, title)));
+  byId("sort").addEventListener("change", (event) => sortBy(event.target.value));
+  byId("direction").addEventListener("click", () => sortBy(sortColumn()));
   byId("find").value = state.find;
   byId("find").addEventListener("input", (event) => change(() => (state.find = event.target.value)));
   byId("all").addEventListener("click", () => select(shownKeys(), true));
   byId("none").addEventListener("click", () => select([...state.runs.keys()], false));
 }
 
+const sortColumn = () => state.sort.replace("-", "");
 const shownKeys = () => [...byId("list").querySelectorAll("tbody tr")].map((row) => row.dataset.key);
 
 function sortBy(id) {
@@ -48,7 +52,7 @@ function sortBy(id) {
 
 export function sorted(runs) {
   const down = state.sort.startsWith("-");
-  const [, , value] = COLUMNS.find(([id]) => id === state.sort.replace("-", "")) ?? COLUMNS.at(-1);
+  const [, , value] = COLUMNS.find(([id]) => id === sortColumn()) ?? COLUMNS.at(-1);
   const missing = (v) => v === null || v === undefined;
   return [...runs].sort((a, b) => {
     const [one, two] = [value(a), value(b)];
@@ -73,19 +77,22 @@ export function show(listed) {
   const wanted = shown.map((run) => rows.get(run.key).row);
   if (wanted.length !== body.children.length || wanted.some((row, i) => row !== body.children[i])) body.replaceChildren(...wanted);
   for (const column of byId("list").querySelectorAll("th[data-column]")) {
-    const on = state.sort.replace("-", "") === column.dataset.column;
+    const on = sortColumn() === column.dataset.column;
     column.setAttribute("aria-sort", !on ? "none" : state.sort.startsWith("-") ? "descending" : "ascending");
   }
+  byId("sort").value = sortColumn();
+  setText(byId("direction"), state.sort.startsWith("-") ? "↓" : "↑");
+  byId("direction").setAttribute("aria-label", `Sort order: ${state.sort.startsWith("-") ? "descending" : "ascending"}`);
   const running = listed.runs.filter((run) => run.state === "running").length;
   const part = shown.length === listed.runs.length ? `${shown.length}` : `${shown.length} of ${listed.runs.length}`;
-  setText(byId("count"), `${part} runs${running ? `, ${running} training` : ""}`);
+  setText(byId("count"), `${part} ${listed.runs.length === 1 ? "run" : "runs"}${running ? `, ${running} training` : ""}`);
 }
 
 function makeRow(run) {
-  const box = make("input", { type: "checkbox", onchange: (event) => select([run.key], event.target.checked) });
+  const box = make("input", { type: "checkbox", id: `pick-${run.key}`, onchange: (event) => select([run.key], event.target.checked) });
   box.setAttribute("aria-label", `Compare ${run.name}`);
   const cells = Object.fromEntries(COLUMNS.map(([id, title]) => [id, make("td", { "data-column": id, "data-title": title })]));
-  const name = make("label", { class: "name" });
+  const name = make("label", { class: "name", for: box.id });
   const error = make("div", { class: "error" });
   cells.name.append(name, error);
   const [label, bar, pace] = [make("span", { class: "state" }), make("span", { class: "bar-fill" }), make("span", { class: "pace muted" })];
@@ -93,7 +100,6 @@ function makeRow(run) {
   cells.state.append(label, progress, pace);
   const watch = make("a", { class: "button", target: "_blank", rel: "noopener", href: `/watch?run=${run.key}` }, "Watch");
   const row = make("tr", { "data-key": run.key }, make("td", { class: "pick" }, box), ...Object.values(cells), make("td", { class: "go" }, watch));
-  name.addEventListener("click", () => box.click());
   return { row, box, cells, name, error, label, bar, progress, pace, watch };
 }
 
@@ -127,7 +133,7 @@ function fill(parts, run, healthy) {
   parts.cells.audit.title = meaning;
   setText(parts.cells.parity, number(run.parity));
   parts.cells.parity.className = run.parity > healthy ? "alarm" : "";
-  parts.cells.parity.title = `Largest |log-ratio| between acting and learning of all updates. Healthy: below ${healthy}.`;
+  parts.cells.parity.title = `Largest |log-ratio| between acting and learning over all updates. Healthy: at most ${number(healthy)}.`;
   parts.watch.hidden = !run.checkpoint;
 }
 

@@ -1,6 +1,6 @@
 // Waits until the page of a run is made, and goes there.
-import { get } from "./data.js";
 import { byId, duration, setText } from "./dom.js";
+import { get } from "./requests.js";
 
 const run = new URLSearchParams(location.search).get("run") ?? "";
 const PERIOD_MS = 500;
@@ -10,15 +10,15 @@ async function poll(again = false) {
   try {
     page = (await get("/data/page", [["run", run], ...(again ? [["again", "1"]] : [])])).value;
   } catch (error) {
-    return failed("The page of this run is not available.", error.message);
+    return failed("This run's page is not available.", error.message);
   }
   setText(byId("title"), page.name);
   document.title = `${page.name} · Holdfast`;
-  if (page.state === "failed") return failed("The page of this run could not be made.", page.text);
+  if (page.state === "failed") return failed("This run's page could not be made.", page.text);
   if (page.state === "ready") return location.replace(`/page?${new URLSearchParams({ run, checkpoint: page.checkpoint })}`);
   const others = page.before === 1 ? "one other page" : `${page.before} other pages`;
   const doing = `Playing episodes of checkpoint ${page.checkpoint} … ${duration(page.seconds ?? 0)}`;
-  setText(byId("what"), page.state === "waiting" && page.before ? `Waiting for ${others}.` : doing);
+  setText(byId("what"), page.state === "waiting" && page.before ? `Queued behind ${others}.` : doing);
   output(page.text);
   return setTimeout(poll, PERIOD_MS);
 }

@@ -20,7 +20,7 @@ const CONFIG = { displayModeBar: false, responsive: true, showTips: false, scrol
 const touch = matchMedia("(pointer: coarse)");
 const panels = new Map();
 let zoom = null; // the range of x in all panels
-let shown = { runs: [], curves: new Map(), healthy: 1e-5 };
+let shown = null; // what show was given
 
 export function show(runs, curves, healthy) {
   shown = { runs, curves, healthy };
@@ -142,10 +142,10 @@ function noteOf(lines, log, usual) {
   const without = shown.runs.length - lines.length;
   const values = lines.flatMap((line) => line.raw.y);
   const notes = [];
-  if (!lines.length) notes.push(state.x === "seconds" ? "None of these runs has it over seconds." : "None of these runs has it yet.");
-  else if (without) notes.push(`${without} of ${shown.runs.length} runs do not have it.`);
-  if (log && values.length && values.every((v) => v <= 0)) notes.push("All values are 0 or below: a log axis shows none.");
-  if (usual) notes.push("Some values lie outside; double-click shows them.");
+  if (!lines.length) notes.push(state.x === "seconds" ? "No selected run has logged this metric with wall-clock time." : "No selected run has logged this metric yet.");
+  else if (without) notes.push(`${without} of ${shown.runs.length} runs have not logged this metric.`);
+  if (log && values.length && values.every((v) => v <= 0)) notes.push("All values are 0 or below, so a log axis cannot show them.");
+  if (usual) notes.push("Outliers are out of view: double-click to see all values.");
   return notes.join(" ");
 }
 

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from holdfast.view.content import grid_scene
+from holdfast.view.grid_looks import AGENT_COLORS
+
 SIZE = 5  # of the grid
 
 
@@ -59,7 +62,11 @@ def page_data(
         "run": {"name": "made", "world": "by hand", "agent": "py_agent=fast"},
         "choices": [{"name": "action", "options": ["move_north", "move_south", "noop"]}],
         "numbers": [],
-        "memory": [{"name": "h", "units": units, "scale": 1.0}] if units else [],
+        "memory": [{"name": "h", "units": units, "order": [*range(units)], "scale": 1.0}] if units else [],
+        "memory_scope": "episode",
+        "lookback": influence.shape[-1],
+        "smallest_influence": 0.05,
+        "agent_colors": AGENT_COLORS,
         "scene": scene,
         "tracks": [track],
         **others,
@@ -82,11 +89,5 @@ def _scene(kind: str, steps: int, agents: int, starts: list[int]) -> tuple[dict[
         walkers = [[1 + a, 1, a, within % SIZE, a, {"0": within} if within else {}, 0] for a in range(agents)]
         others = [[100, 0, 4, 0, -1, {}, 0], [101, 2, 4, 2, -1, {}, 1], [102, 3, 4, 4, -1, {}, 0]]
         moves.append({"full": True, "objects": walkers + others} if not within else {"objects": walkers, "gone": []})
-    scene = {
-        "kind": "grid",
-        "types": ["wall", "agent", "cue", "altar"],
-        "resources": ["heart"],
-        "vibes": ["", "up"],
-        "window": [3, 3],
-    }
+    scene = grid_scene(["wall", "agent", "cue", "altar"], ["heart"], ["", "up"], (3, 3))
     return scene, {"height": SIZE, "width": SIZE, "moves": moves}
