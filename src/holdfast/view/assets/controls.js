@@ -124,7 +124,8 @@ class Controls {
     if (event.ctrlKey || event.metaKey || event.altKey || this.help.open) return;
     const { target, key } = event;
     if (/^(INPUT|SELECT|TEXTAREA)$/.test(target.tagName)) return;
-    if (key === ' ' && target.closest('button, summary, a')) return;
+    const closed = target.closest('dialog'); // it keeps the focus for a moment after it was closed
+    if (key === ' ' && !closed && target.closest('button, summary, a')) return;
     const { player } = this;
     const actions = {
       ' ': () => player.toggle(),
