@@ -53,7 +53,7 @@ def _load_weights(source: str, runs_dir: Path) -> Checkpoint:
     for path in (Path(source).expanduser(), runs_dir / source):
         if not os.path.isdir(path):  # pathlib raises if a name is too long
             continue
-        is_checkpoint = os.path.isfile(path / "manifest.json")
+        is_checkpoint = os.path.isfile(path / MANIFEST)
         if found := first_usable([path] if is_checkpoint else newest_first(path / CHECKPOINTS), load_policy):
             return found[1]
     raise SettingsError(
