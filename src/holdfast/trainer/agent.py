@@ -14,7 +14,7 @@ from holdfast.config.settings import Settings
 from holdfast.errors import SettingsError, one_line, printable
 from holdfast.policies import MettaAgent, OwnPolicySettings, Policy, Sampling
 from holdfast.policies.registry import check_policy_size
-from holdfast.runs.folder import CHECKPOINTS, runs_folder
+from holdfast.runs.folder import CHECKPOINTS, MANIFEST, runs_folder
 from holdfast.runs.json_data import as_checkpoint_error
 from holdfast.spec import WorldSpec, keys
 
