@@ -11,7 +11,7 @@ from holdfast.config import load_settings
 from holdfast.envs import python_env
 from holdfast.errors import SettingsError
 from holdfast.evaluate import Estimate, certify, memoryless
-from holdfast.evaluate.certificate import estimate
+from holdfast.evaluate.certificate import Certificate, estimate
 from holdfast.evaluate.memoryless import Memoryless, imitate_without_memory
 from holdfast.policies import make_policy
 from holdfast.rollout import Episode
@@ -214,3 +214,9 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert [line.split()[0] for line in figures[:5]] == ["intact", "wiped", "frozen", "swapped", "averaged"]
     assert sentence == found["sentence"]
     assert {"needs_memory", "needs_steps", "episodes"} <= found.keys()
+
+
+@pytest.mark.parametrize(("without", "said"), [(477.0, True), (405.0, False), (404.0, False)])
+def test_memory_that_misleads_is_said_to(without, said):
+    intact, other, low = (Estimate(mean, mean, mean) for mean in (404.0, without, 0.0))
+    assert ("misleads" in Certificate(intact, other, low, low, low).sentence) == said

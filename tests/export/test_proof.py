@@ -183,6 +183,13 @@ def test_differences_by_hand():
     assert not Proof(1, 1, 1, (1,), 0.0, "", 1, other_actions=1).holds
 
 
+@pytest.mark.parametrize(("largest", "others", "said"), [(2e-5, 0, True), (2e-3, 0, False), (2e-5, 1, False)])
+def test_what_may_be_rounding_is_said_to_be(largest, others, said):
+    with pytest.raises(SettingsError) as caught:
+        Proof(1, 1, 1, (1,), largest, "", 1, other_actions=others).require("it")
+    assert ("--seed" in str(caught.value)) == said
+
+
 @pytest.mark.parametrize(
     ("space", "found", "expected", "actions", "others", "lead", "largest"),
     [

@@ -48,9 +48,9 @@ def test_tensorboard_events_can_be_read_back(tmp_path):
 @pytest.mark.parametrize(
     ("word", "packages", "message"),
     [
-        ("tensorboard=on", ("tensorboard", "torch.utils.tensorboard"), 'pip install "holdfast[tensorboard]"'),
-        ("wandb=on", ("wandb",), 'pip install "holdfast[wandb]"'),
-        ("wandb=offline", ("wandb",), 'pip install "holdfast[wandb]"'),
+        ("tensorboard=on", ("tensorboard", "torch.utils.tensorboard"), "pip install tensorboard"),
+        ("wandb=on", ("wandb",), "pip install wandb"),
+        ("wandb=offline", ("wandb",), "pip install wandb"),
     ],
 )
 def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path, monkeypatch, word, packages, message):

@@ -18,7 +18,7 @@ from holdfast.view import clips, run_page
 from holdfast.view.clips import PAUSE_MS, Files, find_encoder, frames_of, write_files
 from holdfast.view.drawing import MEMORY, STRIPS_X, draw_step
 from holdfast.view.drawing.canvas import CARD
-from holdfast.view.selection import select
+from holdfast.view.selection import opening, select
 
 from .made_pages import page_data
 
@@ -83,7 +83,7 @@ def test_notes_say_what_is_left_out(tmp_path, monkeypatch):
         move["objects"] = []
     notes = write_files(data, Files(gif=tmp_path / "clip.gif"))
     assert len(notes) == 2
-    assert "one of 3 steps" in notes[0]
+    assert "1 of every 3 steps" in notes[0]
     assert "3 steps at the end" in notes[1]
 
 
@@ -102,6 +102,10 @@ def test_a_png_shows_the_decisive_step_or_the_one_that_is_named(tmp_path):
             assert (np.asarray(image) == np.asarray(wanted)).all()
     with pytest.raises(SettingsError, match="8 steps"):
         write_files(data, Files(png=path, step=8))
+
+
+def test_a_page_opens_at_the_decisive_step_of_the_first_episode():
+    assert opening(page_data(lengths=(8, 9), cue_back=3)) == {"track": 0, "step": 4, "agent": 0}
 
 
 def test_progress_is_reported(tmp_path):

@@ -363,3 +363,13 @@ def test_certificate_and_training(show: Show) -> None:
     assert page.locator("#training polyline").count() == 1
     page = show(synthetic.without_memory())
     assert page.locator("#certificate, #training").count() == 0
+
+
+def test_a_page_opens_where_its_data_says_unless_the_address_does(show: Show) -> None:
+    data = synthetic.maze() | {"start": {"track": 1, "step": CHOICE, "agent": 1}}
+    page = show(data)
+    now = state(page)
+    assert (now["track"], now["step"], now["agent"]) == (1, CHOICE, 1)
+    page = show(data, "#step=2")
+    now = state(page)
+    assert (now["track"], now["step"], now["agent"]) == (0, 2, 0)

@@ -98,8 +98,9 @@ class Certificate:
                     f"Memory is not needed: this agent uses it (return {self.intact.mean:.4g}, {best:.4g} without), but a copy "
                     f"trained to imitate it without memory has a return of {self.imitation.mean:.4g}."
                 )
+            misleads = best - self.intact.mean > TOLERANCE * max(abs(best), abs(self.intact.mean))
             return (
-                f"Memory is not needed: this agent's return is {self.intact.mean:.4g} with it, and {best:.4g} with a memory that "
+                f"Memory is not needed{', and misleads' * misleads}: this agent's return is {self.intact.mean:.4g} with it, and {best:.4g} with a memory that "
                 "says nothing about the episode."
             )
         assert self.imitation is not None

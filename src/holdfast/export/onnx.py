@@ -44,7 +44,7 @@ def check_packages(to_convert: bool) -> None:
     except ImportError as error:
         raise SettingsError(
             f"ONNX needs a package that is not installed ({one_line(error, 120)}).\n"
-            'Install it with: pip install "holdfast[onnx]"'
+            "Install it with: pip install onnx onnxruntime onnxscript"
         ) from error
 
 

@@ -19,6 +19,7 @@ from holdfast.export.interface import Interface, Port, choice_sizes, greedy_acti
 from holdfast.export.trajectory import Trajectory
 
 TOLERANCE = 1e-5
+ROUNDING = 1e-4  # below, a difference may be rounding that has grown over many steps
 BATCHES = (7, 1)  # besides all slots of the trajectory
 MAX_BYTES = 2**32  # of a trajectory
 SUFFIX = ".proof.npz"
@@ -70,11 +71,20 @@ class Proof:
             f"actions {actions}, largest difference {self.largest_difference:.1e}"
         )
 
+    @property
+    def _hint(self) -> str:
+        if not self.actions_equal or self.largest_difference > ROUNDING:
+            return ""
+        return (
+            "\nAll actions are equal, and rounding that grows in the memory explains so small a difference. "
+            "Prove it on other episodes with --seed, or export an agent that was trained for longer."
+        )
+
     def require(self, what: str) -> None:
         """Raise SettingsError unless the proof holds."""
         if self.largest_difference > TOLERANCE:
             size = f"by {self.largest_difference:.1e}, more than {TOLERANCE:.0e}"
-            raise SettingsError(f"{what} differs from the policy {size}, at {self.place}.")
+            raise SettingsError(f"{what} differs from the policy {size}, at {self.place}.{self._hint}")
         if not self.actions_equal:
             raise SettingsError(
                 f"{what} chooses another action than the policy in {self.other_actions} of {self.actions:,} cases, first at "

@@ -14,7 +14,7 @@ from holdfast.errors import SettingsError
 from holdfast.sweeps.words import Axis
 
 RANDOM_TRIALS = 5  # before the first trial that is based on results
-INSTALL = 'pip install "holdfast[sweep]"'
+INSTALL = "pip install optuna"
 Past = tuple[Mapping[str, str], float | None]  # the values of a trial and its result; None: not known yet
 
 

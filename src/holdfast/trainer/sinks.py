@@ -130,5 +130,5 @@ def _import(module: str, name: str, extra: str, value: str) -> Any:
     except (ImportError, AttributeError) as error:  # a folder ./wandb imports as a module without `init`
         raise SettingsError(
             f"{extra}={value} needs a package that is not installed ({one_line(error, 120)}).\n"
-            f'Install it with: pip install "holdfast[{extra}]"'
+            f"Install it with: pip install {extra}"
         ) from error

@@ -97,7 +97,7 @@ def write_files(data: dict[str, Any], files: Files, progress: Progress = lambda 
         return notes
     frames = frames_of(shown, files.fps)
     if (stride := _stride(shown.steps)) > 1:
-        notes.append(f"The clip shows one of {stride} steps.")
+        notes.append(f"The clip shows 1 of every {stride} steps.")
     whole = select(data, files.agent, files.episode, whole=True)
     if whole.steps > shown.steps:
         notes.append(

@@ -55,7 +55,7 @@ class FrameStore:
 
     @property
     def notes(self) -> list[str]:
-        return [f"One of {self.stride} steps is drawn, to keep the page small."] if self.stride > 1 else []
+        return [f"1 of every {self.stride} steps is drawn, to keep the page small."] if self.stride > 1 else []
 
     def _add(self, frame: np.ndarray) -> int:
         image = Image.fromarray(frame)

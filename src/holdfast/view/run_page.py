@@ -31,6 +31,7 @@ from holdfast.view.content import content
 from holdfast.view.influence import influences, lookback_of
 from holdfast.view.page import render_page
 from holdfast.view.recording import Recording, record
+from holdfast.view.selection import opening
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ def see_run(
         curve=_training_curve(run_dir),
         certificate=worth,
     )
-    return Seen(policy, recording, moved, data)
+    return Seen(policy, recording, moved, {**data, "start": opening(data)})
 
 
 def write_page(seen: Seen, run_dir: Path, html: Path | None = None) -> tuple[Path, int]:

@@ -90,6 +90,12 @@ def decisive_step(data: dict[str, Any], episode: Episode, agent: int) -> int:
     return int(_influence(data, episode, agent)[:, 1:].max(-1, initial=0).argmax())
 
 
+def opening(data: dict[str, Any]) -> dict[str, int]:
+    """Return where a page opens: at the step of the first episode at which the past moved the action most."""
+    first = _episodes(data)[0]
+    return {"track": 0, "step": first.start + decisive_step(data, first, 0), "agent": 0}
+
+
 def _influence(data: dict[str, Any], episode: Episode, agent: int) -> np.ndarray:
     """Return the influence [steps of the episode, lookback] of earlier observations; 0 of those that memory cannot hold."""
     rows = slice(episode.start, episode.start + episode.length)

@@ -71,6 +71,8 @@ def test_an_error_is_shown_as_text_with_a_button_to_try_again(tab, runs, child, 
     page.wait_for_selector("#again:visible")
     assert page.inner_text("#text") == "needs <img src=x onerror=alert(1)>"
     assert page.evaluate("document.images.length") == 0
+    assert page.inner_text("#command") == f"holdfast view '<b>demo<\u2044b>' --runs-dir {runs}"
+    assert page.get_by_role("progressbar").is_hidden()
     (tmp_path / "ok").touch()
     page.click("#again")
     page.wait_for_selector("#out")

@@ -57,9 +57,11 @@ class Controls {
   makeEpisodes() {
     return this.data.tracks.map((track, t) => {
       const options = track.episodes.map((episode, e) => {
-        const returns = (episode.returns || []).map((value) => formatNumber(value)).slice(0, 4).join(', ');
+        const returns = episode.returns || [];
+        const mean = formatNumber(returns.reduce((sum, value) => sum + value, 0) / (returns.length || 1));
+        const achieved = returns.length > 2 ? `mean return ${mean}` : `return ${returns.map((value) => formatNumber(value)).join(', ')}`;
         const ended = episode.ended === 'terminated' ? '' : `, ${episode.ended}`;
-        return element('option', { value: `${t} ${e}`, text: `Episode ${e}: return ${returns}, ${plural(episode.length, 'step')}${ended}, seed ${episode.seed}` });
+        return element('option', { value: `${t} ${e}`, text: `Episode ${e}: ${achieved}, ${plural(episode.length, 'step')}${ended}, seed ${episode.seed}` });
       });
       return this.data.tracks.length > 1 ? element('optgroup', { label: `Environment ${track.env}` }, ...options) : options;
     }).flat();

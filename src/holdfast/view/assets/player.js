@@ -134,7 +134,7 @@ class Player {
 
   readPlace() {
     const place = new URLSearchParams(location.hash.slice(1));
-    const number = (key) => Number.parseInt(place.get(key) ?? '0', 10);
+    const number = (key) => Number.parseInt(place.get(key) ?? (location.hash ? 0 : this.data.start?.[key] ?? 0), 10);
     this.seek(number('track'), number('step'), number('agent'));
   }
 

@@ -158,6 +158,7 @@ class Site:
                 "name": run.name,
                 "state": page.state,
                 "text": page.text,
+                "command": self._runs.view_command(run),
                 "seconds": round(page.seconds),
                 "before": before,
                 "checkpoint": checkpoint,

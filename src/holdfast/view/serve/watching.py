@@ -171,6 +171,11 @@ class Runs:
         """Return the run with this key, as it was in the last look at the folder."""
         return self._runs.get(key)
 
+    def view_command(self, run: WatchedRun) -> str:
+        """Return what makes a run's page in a terminal."""
+        where = "" if self.runs_dir == Path("runs") else f" --runs-dir {_quoted(str(self.runs_dir))}"
+        return f"holdfast view {_quoted(run.name)}{where}"
+
     def columns(self, run: WatchedRun) -> Columns:
         """Return the numbers of a run, read to the present end of its file."""
         columns = self._columns.setdefault(run.key, Columns(run.path, run.inside))
@@ -183,8 +188,12 @@ class Runs:
 
 def first_command(runs_dir: Path) -> str:
     """Return what starts a first run in this folder."""
-    where = "" if runs_dir == Path("runs") else f" runs_dir={shlex.quote(printable(str(runs_dir), 300))}"
+    where = "" if runs_dir == Path("runs") else f" runs_dir={_quoted(str(runs_dir))}"
     return f"holdfast train settings=cartpole_no_velocity run=first{where}"
+
+
+def _quoted(text: str) -> str:
+    return shlex.quote(printable(text, 300))
 
 
 def key_of(name: str) -> str:

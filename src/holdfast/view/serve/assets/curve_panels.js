@@ -108,7 +108,7 @@ function layout(metric, log, usual, color) {
   const axis = { gridcolor: color("--grid"), linecolor: color("--line"), zeroline: false, automargin: false, ticks: "", nticks: 6, fixedrange: touch.matches };
   const parity = metric === "parity_max_abs_logratio";
   const limit = { type: "line", xref: "paper", x0: 0, x1: 1, y0: shown.healthy, y1: shown.healthy, line: { color: color("--alarm"), width: 1, dash: "dot" } };
-  const label = { xref: "paper", x: 1, xanchor: "right", y: log ? Math.log10(shown.healthy) : shown.healthy, yanchor: "top", text: "healthy below", showarrow: false, font: { size: 11, color: color("--alarm") } };
+  const label = { xref: "paper", x: 1, xanchor: "right", y: log ? Math.log10(shown.healthy) : shown.healthy, yanchor: "top", text: `healthy below ${number(shown.healthy)}`, showarrow: false, font: { size: 11, color: color("--alarm") } };
   return {
     uirevision: `${state.x} ${log}`,
     margin: { l: 54, r: 16, t: 6, b: 38 },

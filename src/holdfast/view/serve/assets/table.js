@@ -112,7 +112,7 @@ function fill(parts, run, healthy) {
   setText(parts.error, [run.error, run.problem].filter(Boolean).join(" "));
   setText(parts.cells.world, run.world);
   parts.cells.world.title = run.world;
-  setText(parts.cells.agent, run.core ? `${run.agent} · ${run.core}` : run.agent);
+  setText(parts.cells.agent, run.core && run.core !== "own" ? `${run.agent} · ${run.core}` : run.agent);
   setText(parts.label, run.state);
   parts.label.className = `state ${run.state}`;
   const running = run.state === "running" && run.total > 0;

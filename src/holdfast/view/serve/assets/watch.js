@@ -14,7 +14,7 @@ async function poll(again = false) {
   }
   setText(byId("title"), page.name);
   document.title = `${page.name} · Holdfast`;
-  if (page.state === "failed") return failed("This run's page could not be made.", page.text);
+  if (page.state === "failed") return failed("This run's page could not be made.", page.text, page.command);
   if (page.state === "ready") return location.replace(`/page?${new URLSearchParams({ run, checkpoint: page.checkpoint })}`);
   const others = page.before === 1 ? "one other page" : `${page.before} other pages`;
   const doing = `Playing episodes of checkpoint ${page.checkpoint} … ${duration(page.seconds ?? 0)}`;
@@ -28,8 +28,10 @@ function output(text) {
   byId("text").hidden = !text;
 }
 
-function failed(what, text) {
+function failed(what, text, command = "") {
   setText(byId("what"), what);
+  byId("terminal").hidden = !command;
+  setText(byId("command"), command);
   output(text);
   byId("busy").hidden = true;
   byId("again").hidden = false;
@@ -37,6 +39,7 @@ function failed(what, text) {
 
 byId("again").addEventListener("click", () => {
   byId("busy").hidden = false;
+  byId("terminal").hidden = true;
   byId("again").hidden = true;
   poll(true);
 });
