@@ -100,8 +100,8 @@ class Certificate:
                 )
             misleads = best - self.intact.mean > TOLERANCE * max(abs(best), abs(self.intact.mean))
             return (
-                f"Memory is not needed{', and misleads' * misleads}: this agent's return is {self.intact.mean:.4g} with it, and {best:.4g} with a memory that "
-                "says nothing about the episode."
+                f"Memory is not needed{', and misleads' * misleads}: this agent's return is {self.intact.mean:.4g} with it, "
+                f"and {best:.4g} with a memory that says nothing about the episode."
             )
         assert self.imitation is not None
         back = (
