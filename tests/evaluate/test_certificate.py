@@ -17,7 +17,7 @@ from holdfast.policies import make_policy
 from holdfast.rollout import Episode
 from holdfast.spec import keys
 from holdfast.trainer import train
-from support.echo import Echo, First, Same, Shifts
+from support.echo import Count, Counts, Echo, First, Paid, Same, Shifts
 
 
 @pytest.mark.parametrize(("delay", "remembers"), [(1, 1), (3, 3), (3, 8), (5, 6)])
@@ -220,3 +220,24 @@ def test_the_command(tmp_path, monkeypatch, capsys):
 def test_memory_that_misleads_is_said_to(without, said):
     intact, other, low = (Estimate(mean, mean, mean) for mean in (404.0, without, 0.0))
     assert ("misleads" in Certificate(intact, other, low, low, low).sentence) == said
+
+
+def test_counting_needs_memory_although_all_slots_hold_the_same():
+    env = python_env(Count)
+    found = certify(Counts(env.describe()), env, episodes=20)
+    assert found.intact.mean == found.swapped.mean == 8.0
+    assert found.needs_memory
+    assert found.imitation is not None
+    assert found.imitation.mean == 7.0  # never saying 1 is the best without memory
+
+
+@pytest.mark.parametrize("extra", [{"pay": 100.0}, {"pay": -100.0}, {"luck": 10.0}])
+def test_what_no_action_changes_does_not_change_the_verdict(extra):
+    env = python_env(Paid, kwargs={"delay": 3, **extra})
+    found = certify(Shifts(env.describe(), 3, 3), env, episodes=60)
+    assert (found.needs_memory, found.needs_steps) == (True, 3)
+
+
+def test_what_chance_may_explain_is_not_called_certain():
+    intact, other, low = Estimate(2.0, -8.0, 12.0), Estimate(1.0, -9.0, 11.0), Estimate(0.0, -10.0, 10.0)
+    assert "not certain" in Certificate(intact, other, low, low, other).sentence

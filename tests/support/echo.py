@@ -68,3 +68,63 @@ class Same(Echo):
         _, *rest = super().step(action)
         self.shown[-1] = self.shown[0]
         return self.shown[0], *rest
+
+
+class Paid(Echo):
+    """As Echo, with the same pay at every step, and luck that no action changes."""
+
+    def __init__(self, delay: int, pay: float = 0.0, luck: float = 0.0):
+        super().__init__(delay)
+        self.pay, self.luck = pay, luck
+
+    def reset(self, *, seed=None, options=None):
+        found = super().reset(seed=seed)
+        self.lucky = float(self.np_random.normal()) * self.luck
+        return found
+
+    def step(self, action):
+        obs, reward, *rest = super().step(action)
+        return obs, reward + self.pay + self.lucky, *rest
+
+
+class Count(gymnasium.Env):
+    """Nothing is to be seen; 1 is the right action at step `when` of 8, and 0 at the others."""
+
+    observation_space = spaces.Discrete(2)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, when: int = 4):
+        self.when = when
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.step_number = 0
+        return 0, {}
+
+    def step(self, action):
+        right = int(action) == (self.step_number == self.when)
+        self.step_number += 1
+        return 0, float(right), self.step_number == 8, False, {}
+
+
+class Counts(Policy):
+    """Counts the steps of the episode, and says 1 at step `when`."""
+
+    def __init__(self, spec, when: int = 4):
+        super().__init__(spec)
+        self.when = when
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+    @property
+    def state_shapes(self):
+        return ((1, 1),)
+
+    def unroll(self, inputs, first, start):
+        (memory,), said = start, []
+        for begins in first:
+            memory = torch.where(begins.view(1, -1, 1), torch.zeros_like(memory), memory)
+            now = (memory[0, :, 0] - self.when).abs() < 0.5
+            score = 2.0 * now.float() - 1 + self.weight
+            said.append(torch.stack([torch.zeros_like(score), score], -1))
+            memory = memory + 1
+        return torch.stack(said), torch.zeros(first.shape), (memory,)

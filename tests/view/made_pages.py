@@ -82,7 +82,7 @@ def _scene(kind: str, steps: int, agents: int, starts: list[int]) -> tuple[dict[
             written = io.BytesIO()
             Image.new("RGB", (30, 20), (200, 5 * number, 0)).save(written, "png")
             images.append(base64.b64encode(written.getvalue()).decode())
-        return {"kind": kind, "width": 30, "height": 20}, {"images": images, "index": np.arange(steps)}
+        return {"kind": kind, "width": 30, "height": 20, "images": images}, {"index": np.arange(steps)}
     moves = []
     for step in range(steps):
         within = step - max(start for start in starts if start <= step)

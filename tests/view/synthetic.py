@@ -147,14 +147,14 @@ def frames(steps: int = 40) -> dict[str, Any]:
     track["mean"] = np.sin(np.arange(steps)[:, None, None] / 4 + np.arange(2)).astype(np.float32)
     track["std"] = np.full((steps, 1, 2), 0.3, np.float32)
     track["number"] = track["mean"] + 0.2 * rng.standard_normal((steps, 1, 2)).astype(np.float32)
-    track["scene"] = {"images": images, "index": (np.arange(steps) // 2).astype(np.int32)}
+    track["scene"] = {"index": (np.arange(steps) // 2).astype(np.int32)}
     return {
         **_about("gym:Pendulum-v1", 1),
         "notes": ["every 2nd frame is drawn"],
         "numbers": [{"name": "0", "low": -2, "high": 2}, {"name": "1", "low": None, "high": None}],
         "memory": _pictures(32, 32),
         "lookback": 16,
-        "scene": {"kind": "frames", "width": 120, "height": 80},
+        "scene": {"kind": "frames", "width": 120, "height": 80, "images": images},
         "tracks": [track],
     }
 

@@ -43,3 +43,16 @@ def test_large_frames_are_scaled():
 
     store.picture_of(cast(World, Wide()), 0, 0, starts=True)
     assert store.size == (320, 80)
+
+
+def test_an_environment_that_stops_drawing_keeps_its_last_picture():
+    class Breaks(Noise):
+        def picture(self, number):
+            if self.drawn == 2:
+                raise RuntimeError("no <b>screen</b>")
+            return super().picture(number)
+
+    store, world = FrameStore(), cast(World, Breaks())
+    numbers = [store.picture_of(world, 0, step, starts=step == 0) for step in range(5)]
+    assert numbers == [0, 1, 1, 1, 1]
+    assert "no <b>screen</b>" in store.notes[-1]

@@ -15,7 +15,7 @@ from .synthetic import EPISODE
 
 def test_a_damaged_frame_does_not_stop_the_page(show: Show) -> None:
     data = synthetic.frames()
-    data["tracks"][0]["scene"]["images"][1] = "AAAA"
+    data["scene"]["images"][1] = "AAAA"
     page = show(data)
     alarm = """() => {
         const canvas = document.getElementById('world');

@@ -72,10 +72,14 @@ def evaluate(
                 typer.echo(json.dumps(certify_run(folder, env, *numbers).to_dict(), indent=2))
                 return
             how = "sampled" if sample else "most probable"
-            typer.echo(
-                f"Mean return and its 95% confidence interval over at least {numbers[0]} episodes, {how} actions, by memory:"
-            )
-            typer.echo(certify_run(folder, env, *numbers, _print_estimate).sentence)
+            title = f"Mean return and its 95% confidence interval over at least {numbers[0]} episodes, {how} actions, by memory:"
+
+            def show(name: str, found: Estimate) -> None:
+                if name == "intact":  # the first one: nothing is printed of a run that is refused
+                    typer.echo(title)
+                _print_estimate(name, found)
+
+            typer.echo(certify_run(folder, env, *numbers, show).sentence)
             return
         from holdfast.evaluate import evaluate_run
 

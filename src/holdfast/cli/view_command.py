@@ -94,6 +94,8 @@ def view(
 
         files = Files(gif, mp4, png, agent, episode, step, fps)
         files.check(episodes)
+        if html is not None and html.absolute() in {path.absolute() for path in files.paths.values()}:
+            raise SettingsError("--html and --gif, --mp4 or --png: name different files.")
         folder = find_run(run, runs_dir)
         if port is not None:
             raise SettingsError("--port: only for the server, which starts without a run: holdfast view --port 8000.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -91,14 +90,21 @@ class Certificate:
     @property
     def sentence(self) -> str:
         """What the figures mean."""
+        worst = min(self.wiped.mean, self.frozen.mean, self.swapped.mean, self.averaged.mean)
+        small = TOLERANCE * (self.intact.mean - worst)
         if not self.needs_memory:
-            best = max(self.wiped.mean, self.swapped.mean, self.averaged.mean)
+            best = max(self.wiped.mean, self.averaged.mean)
             if self.imitation is not None:
                 return (
                     f"Memory is not needed: this agent uses it (return {self.intact.mean:.4g}, {best:.4g} without), but a copy "
                     f"trained to imitate it without memory has a return of {self.imitation.mean:.4g}."
                 )
-            misleads = best - self.intact.mean > TOLERANCE * max(abs(best), abs(self.intact.mean))
+            if self.intact.mean - best > small:
+                return (
+                    f"It is not certain that memory is needed: this agent's return is {self.intact} with it, and {best:.4g} with a "
+                    "memory that says nothing about the episode, which chance may explain. More --episodes would tell."
+                )
+            misleads = best > self.intact.high and best - self.intact.mean > abs(small)
             return (
                 f"Memory is not needed{', and misleads' * misleads}: this agent's return is {self.intact.mean:.4g} with it, "
                 f"and {best:.4g} with a memory that says nothing about the episode."
@@ -114,7 +120,7 @@ class Certificate:
             f"{self.imitation.mean:.4g} of a copy trained to imitate it without, "
             f"{self.swapped.mean:.4g} with the memory of another episode."
         )
-        if self.frozen.mean >= _least(self.intact, self.averaged):
+        if self.intact.mean - self.frozen.mean <= small:
             text += " What it remembers of the first observation of an episode is enough."
         return text
 
@@ -159,73 +165,78 @@ def certify(
         raise SettingsError(f"{type(policy).__name__} has no memory, so there is nothing to certify.")
     if (env.num_ready or episodes) * policy.spec.agents_per_env < 2:
         raise SettingsError("a certificate swaps the memory of two slots, so it needs at least two episodes at once.")
-    lengths: list[int] = []  # of the intact episodes
+    played: dict[str, list[Episode]] = {}
+    figures: dict[str, Estimate] = {}
 
     def play(name: str, act: Act, player: Policy = policy) -> Estimate:
-        finished = play_episodes(player, env, episodes, seed, greedy, None, max_steps, act=act)
-        if not lengths:
-            lengths.extend(episode.length for episode in finished)
-        found = estimate(finished, policy.spec.agents_per_env)
-        on_estimate(name, found)
-        return found
+        played[name] = play_episodes(player, env, episodes, seed, greedy, None, max_steps, act=act)
+        figures[name] = estimate(played[name], policy.spec.agents_per_env)
+        on_estimate(name, figures[name])
+        return figures[name]
+
+    def falls(name: str) -> bool:
+        """Return whether the return is less than that of the intact memory, by more than chance and a small difference."""
+        less = estimate(_differences(played["intact"], played[name]), policy.spec.agents_per_env)
+        return less.low > 0 and less.mean > TOLERANCE * worth
+
+    def play_back(steps: int) -> bool:
+        """Remember so many steps; return whether that is enough."""
+        name = f"{steps} step{'s' * (steps != 1)}"
+        curve[steps] = play(name, LastSteps(policy, steps, usual))
+        return not falls(name)
 
     recorder = Recorder(policy)
-    intact, wiped = play("intact", recorder), play("wiped", Memoryless(policy))
-    frozen, swapped = play("frozen", Frozen(policy)), play("swapped", Swapped(policy))
+    ways = {"intact": recorder, "wiped": Memoryless(policy), "frozen": Frozen(policy), "swapped": Swapped(policy)}
+    for name, act in ways.items():
+        play(name, act)
     usual = recorder.mean_state()
-    averaged = play("averaged", LastSteps(policy, 0, usual))
-    curve = {0: averaged}
-    least = _least(intact, averaged)
-    uninformed = max(wiped.mean, swapped.mean, averaged.mean)
-    needs_memory, imitation = _falls(intact, uninformed, least), None
+    curve = {0: play("averaged", LastSteps(policy, 0, usual))}
+    worth = figures["intact"].mean - min(each.mean for each in figures.values())
+    # A swapped memory may hold the same: that of another agent that counts steps.
+    needs_memory, needs_steps = falls("wiped") and falls("averaged"), 0
     if needs_memory:
         copied = imitate_without_memory(policy, env, episodes, seed, greedy, max_steps)
-        imitation = play("imitation", Memoryless(copied), copied)
-        needs_memory = _falls(intact, imitation.mean, least)
+        play("imitation", Memoryless(copied), copied)
+        needs_memory = falls("imitation")
     if needs_memory:
-        far = min(max(lengths), MAX_STEPS_BACK)
-        _search(curve, lambda n: play(f"{n} step{'s' * (n != 1)}", LastSteps(policy, n, usual)), least, far)
-    enough = takewhile(lambda n: curve[n].mean >= least, sorted(curve, reverse=True))
+        longest = max(episode.length for episode in played["intact"])
+        needs_steps = _search(play_back, min(longest, MAX_STEPS_BACK))
     return Certificate(
-        intact,
-        wiped,
-        frozen,
-        swapped,
-        averaged,
-        imitation,
-        [StepsBack(**asdict(curve[steps]), steps=steps) for steps in sorted(curve)],
-        min(enough, default=None) if needs_memory else 0,
-        needs_memory,
-        len(lengths),
+        *(figures[name] for name in ("intact", "wiped", "frozen", "swapped", "averaged")),
+        imitation=figures.get("imitation"),
+        steps_back=[StepsBack(**asdict(curve[steps]), steps=steps) for steps in sorted(curve)],
+        needs_steps=needs_steps,
+        needs_memory=needs_memory,
+        episodes=len(played["intact"]),
     )
 
 
-def _search(curve: dict[int, Estimate], play: Callable[[int], Estimate], least: float, far: int) -> None:
-    """Add points to the curve until it is known to the step where the return reaches `least`, if it does within `far`."""
-    steps = 1
-    while max(curve) < far:
-        curve[steps] = play(steps)
-        if curve[steps].mean >= least:
-            break
-        steps = min(2 * steps, far)
-    reached, missed = max(curve), max((n for n in curve if curve[n].mean < least), default=0)
-    while curve[reached].mean >= least and reached - missed > 1:
-        middle = (reached + missed) // 2
-        curve[middle] = play(middle)
-        if curve[middle].mean >= least:
-            reached = middle
+def _search(enough: Callable[[int], bool], far: int) -> int | None:
+    """Return the smallest number of steps up to `far` that is enough, None if none is: first doubled, then halved between."""
+    missed, steps = 0, 1
+    while not enough(steps):
+        if steps == far:
+            return None
+        missed, steps = steps, min(2 * steps, far)
+    while steps - missed > 1:
+        middle = (steps + missed) // 2
+        if enough(middle):
+            steps = middle
         else:
             missed = middle
+    return steps
 
 
-def _falls(intact: Estimate, without: float, least: float) -> bool:
-    """Return whether this mean return without memory is less than that with it, by more than a small difference."""
-    return without < least and intact.mean - without > TOLERANCE * max(abs(intact.mean), abs(without))
-
-
-def _least(intact: Estimate, averaged: Estimate) -> float:
-    """Return the smallest mean return that counts as that of the intact memory."""
-    return min(intact.low, intact.mean - TOLERANCE * abs(intact.mean - averaged.mean))
+def _differences(intact: list[Episode], without: list[Episode]) -> list[Episode]:
+    """Return episodes whose return is that with the intact memory minus that without, in the same episode of each slot."""
+    others: dict[int, deque[float]] = {}
+    for episode in without:
+        others.setdefault(episode.slot, deque()).append(episode.episode_return)
+    return [
+        replace(episode, episode_return=episode.episode_return - others[episode.slot].popleft())
+        for episode in intact
+        if others.get(episode.slot)
+    ]
 
 
 def estimate(finished: list[Episode], agents_per_env: int) -> Estimate:

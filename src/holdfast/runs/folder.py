@@ -196,6 +196,8 @@ def find_run(text: str, runs_dir: Path) -> Path:
         path = Path(text)
     if os.path.isfile(path / CONFIG):
         return path
+    if not text.strip():
+        raise SettingsError("the name of the run is empty.")
     if text.startswith("runs_dir="):
         raise SettingsError(f"{printable(text)}: a setting of training. Use --runs-dir FOLDER.")
     reason = f"has no {CONFIG}, so it is not a run" if os.path.isdir(path) or os.path.isdir(named) else "no such run"

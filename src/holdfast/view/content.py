@@ -215,14 +215,13 @@ def grid_scene(
 
 
 def _frame_scenes(recording: Recording) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    frames, scenes = recording.frames, []
+    frames, numbers, scenes = recording.frames, _Numbers(), []
     for track in recording.tracks:
         shown = frames.thinned(track.pictures, [e.start for e in track.episodes])
-        numbers = _Numbers()
-        index = np.array([numbers[number] for number in shown], np.int32)
-        scenes.append({"images": [base64.b64encode(frames.image(n)).decode() for n in numbers], "index": index})
+        scenes.append({"index": np.array([numbers[number] for number in shown], np.int32)})
+    images = [base64.b64encode(frames.image(number)).decode() for number in numbers]
     width, height = frames.size
-    return {"kind": "frames", "width": width, "height": height}, scenes
+    return {"kind": "frames", "width": width, "height": height, "images": images}, scenes
 
 
 def _observation_scenes(spec: WorldSpec, recording: Recording) -> tuple[dict[str, Any], list[dict[str, Any]]]:

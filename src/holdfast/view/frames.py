@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image
 
 from holdfast.envs import World
+from holdfast.errors import one_line
 
 MAX_SIDE = 320  # pixels
 MAX_BYTES = 4_500_000  # of all frames; above, every second one is dropped
@@ -25,6 +26,7 @@ class FrameStore:
         self._images: dict[int, bytes] = {}  # by number
         self._numbers: dict[bytes, int] = {}
         self._bytes = 0  # of the frames of this stride
+        self.failure = ""  # why environments are not drawn anymore
         self._drawn: dict[int, int] = {}  # the newest frame of each environment
 
     def picture_of(self, world: World, number: int, step: int, starts: bool) -> Any:
@@ -34,7 +36,15 @@ class FrameStore:
         """
         if not starts and step % self.stride and number in self._drawn:
             return self._drawn[number]
-        found = world.picture(number)
+        if self.failure and number in self._drawn:
+            return self._drawn[number]
+        try:
+            found = world.picture(number)
+        except Exception as error:  # code of the user; it could draw before
+            if number not in self._drawn:
+                raise
+            self.failure = one_line(error, 200)
+            return self._drawn[number]
         if isinstance(found, np.ndarray):
             found = self._drawn[number] = self._add(found)
         return found
@@ -55,7 +65,10 @@ class FrameStore:
 
     @property
     def notes(self) -> list[str]:
-        return [f"1 of every {self.stride} steps is drawn, to keep the page small."] if self.stride > 1 else []
+        found = [f"1 of every {self.stride} steps is drawn, to keep the page small."] if self.stride > 1 else []
+        if self.failure:
+            found.append(f"The environment's render() failed, so its last picture stays: {self.failure}")
+        return found
 
     def _add(self, frame: np.ndarray) -> int:
         image = Image.fromarray(frame)

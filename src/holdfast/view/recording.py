@@ -119,9 +119,11 @@ def record(
     tracks = [recorder.track(number, per_env, None if env.single_generator else seed) for number in range(num_envs)]
     found = sum(len(track.episodes) for track in tracks)
     notes = list(recorder.frames.notes)
-    if found < episodes or tracks[-1].episodes[-1].ended == "not ended":
+    unfinished = sum(episode.ended == "not ended" for track in tracks for episode in track.episodes)
+    if found < episodes or unfinished:
         total = sum(track.steps for track in tracks)
-        notes.append(f"Recorded {found} of {episodes} episodes: a page holds about {total:,} steps of this world.")
+        cut = f", {unfinished} of them not to the end" if unfinished else ""
+        notes.append(f"Recorded {found} of {episodes} episodes{cut}: a page holds about {total:,} steps of this world.")
     return Recording(tracks, recorder.frames, notes)
 
 

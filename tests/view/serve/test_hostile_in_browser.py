@@ -161,3 +161,11 @@ def test_50_runs_with_10000_lines_each(tab, tmp_path):
     tab.wait(
         "[...document.querySelectorAll('#list td[data-column=best]')].every(c => c.textContent.startsWith('10,0'))"
     )
+
+
+@pytest.mark.parametrize("size", [1e20, 1e300, 1e-20, 1e15, 1e-15])
+def test_numbers_of_any_size_are_drawn_without_a_complaint(tab, tmp_path, size):
+    make_run(tmp_path, "far", rows=[row(i, episode_return=size * i, agent_steps=int(1e15) * i) for i in range(1, 9)])
+    tab = tab(tmp_path)
+    tab.wait_for_lines("episode_return", 2)
+    tab.check()

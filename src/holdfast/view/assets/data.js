@@ -2,7 +2,7 @@
 const TYPES = {
   u8: Uint8Array, i8: Int8Array, i16: Int16Array, i32: Int32Array, f32: Float32Array,
 };
-const LISTS_OF_SCENE = { grid: ['types', 'resources', 'vibes'], observation: ['parts'] };
+const LISTS_OF_SCENE = { grid: ['types', 'resources', 'vibes'], frames: ['images'], observation: ['parts'] };
 
 class Damaged extends Error {}
 class TooOld extends Error {}

@@ -145,7 +145,8 @@ class FrameScene {
   constructor(data, redraw) {
     this.about = data.scene;
     this.redraw = redraw;
-    this.tracks = data.tracks.map((track) => ({ scene: track.scene, images: new Map() }));
+    this.tracks = data.tracks.map((track) => ({ scene: track.scene }));
+    this.images = new Map(); // of all tracks, by number
   }
 
   size(index, width, height) {
@@ -159,10 +160,10 @@ class FrameScene {
   }
 
   image(index, step) {
-    const { scene, images } = this.tracks[index];
-    const number = scene.index[step];
+    const { images } = this;
+    const number = this.tracks[index].scene.index[step];
     if (!images.has(number)) {
-      const text = String(scene.images[number] || '');
+      const text = String(this.about.images[number] || '');
       const image = new Image();
       image.onload = this.redraw;
       image.onerror = () => { image.damaged = true; this.redraw(); };

@@ -172,8 +172,8 @@ def _dim_around(canvas: Canvas, box: Box, size: float, seen: Part) -> None:
 
 
 def _draw_frame(canvas: Canvas, shown: Selection, episode: Episode, step: int, box: Box) -> Box:
-    scene = episode.track["scene"]
-    image = Image.open(io.BytesIO(base64.b64decode(scene["images"][scene["index"][episode.start + step]])))
+    number = episode.track["scene"]["index"][episode.start + step]
+    image = Image.open(io.BytesIO(base64.b64decode(shown.data["scene"]["images"][number])))
     x, y, width, height = _fitted(box, *image.size)
     canvas.picture(image.convert("RGB"), x, y, width, height)
     canvas.box(x, y, width, height, None, LINE)

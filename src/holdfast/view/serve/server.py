@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
-from holdfast.errors import SettingsError, one_line, reason_of
+from holdfast.errors import SettingsError, one_line, printable, reason_of
 from holdfast.view.serve.pages import Command, Pages, view_command
 from holdfast.view.serve.site import SCRIPT, Answer, Site
 
@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 def serve(runs_dir: Path, port: int = 0, on_ready: Callable[[str], None] = lambda url: None) -> None:
     """Serve the runs in a folder until Ctrl-C or SIGTERM. port: 0 for any free one; on_ready gets the address."""
+    if runs_dir.exists() and not runs_dir.is_dir():
+        raise SettingsError(f"--runs-dir {printable(str(runs_dir), 200)}: not a folder.")
     with RunServer(runs_dir, port) as server, _ending_on_sigterm():
         try:
             on_ready(server.url)

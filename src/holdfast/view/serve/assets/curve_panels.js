@@ -104,6 +104,12 @@ function draw(metric) {
   panel.plot.setAttribute("aria-label", `${titleOf(metric)} of ${panel.lines.length} runs`);
 }
 
+// How numbers on an axis are written: for those without a prefix, such as k, plotly uses markup that the page's policy forbids.
+function exponents(values) {
+  const most = values.reduce((found, value) => Math.max(found, Math.abs(value) || 0), 0);
+  return most && (most >= 1e14 || most < 1e-12) ? "e" : "SI";
+}
+
 function layout(metric, log, usual, color) {
   const axis = { gridcolor: color("--grid"), linecolor: color("--line"), zeroline: false, automargin: false, ticks: "", nticks: 6, fixedrange: touch.matches };
   const parity = metric === "parity_max_abs_logratio";
@@ -120,6 +126,7 @@ function layout(metric, log, usual, color) {
     dragmode: touch.matches ? false : "zoom",
     xaxis: {
       ...axis,
+      exponentformat: exponents(panels.get(metric).lines.flatMap((line) => line.raw.x)),
       title: { text: state.x === "steps" ? "agent steps" : "seconds of training", standoff: 6, font: { size: 12 } },
       ...(zoom ? { range: zoom, autorange: false } : { autorange: true }),
       uirevision: JSON.stringify(zoom),
@@ -128,7 +135,7 @@ function layout(metric, log, usual, color) {
     yaxis: {
       ...axis,
       type: log ? "log" : "linear",
-      exponentformat: log ? "e" : "SI",
+      exponentformat: log ? "e" : exponents(panels.get(metric).lines.flatMap((line) => line.raw.y)),
       dtick: log && parity ? 1 : undefined,
       ...(usual ? { range: usual, autorange: false } : { autorange: true }),
     },
