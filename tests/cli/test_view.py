@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import webbrowser
 from pathlib import Path
 
 import pytest
 
 from holdfast.cli import main
+from holdfast.config import load_run_world
 from holdfast.view import run_page, serve
 from support.runs import CARTPOLE
 from support.runs import run as train
@@ -99,3 +101,16 @@ def test_a_page_in_the_run_folder_is_opened_if_there_is_a_screen(
     view(str(cartpole), "--episodes", "1", "--no-certificate", "--html", str(cartpole.parent / "other.html"))
     assert len(opened) == int(screen)
     assert not page.exists()
+
+
+def test_a_checkpoint_that_is_removed_while_it_is_played(cartpole: Path, tmp_path: Path) -> None:
+    """As a run does that goes on training."""
+    folder = shutil.copytree(cartpole, tmp_path / "live")
+
+    def removing(doing: str) -> None:
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+
+    env = load_run_world(folder / "config.yaml")
+    seen = run_page.see_run(folder, env, episodes=1, certificate=False, progress=removing)
+    assert not (folder / "checkpoints").exists()
+    assert seen.data["run"]["steps"] == 64

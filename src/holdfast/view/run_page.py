@@ -72,7 +72,7 @@ def see_run(
     """
     check_numbers(episodes, seed, max_steps)
     agent, settings, path = load_agent_for_world(run_dir, env, checkpoint, py_agent)
-    policy = agent.policy
+    policy, facts = agent.policy, _facts_of(path)  # now, because a run that trains removes its old checkpoints
     with num_threads_kept(num_threads_for(policy, CERTIFIED_EPISODES)):
         recording = record(
             policy, env, episodes, seed, greedy, max_steps, lambda step: progress(f"playing: step {step:,}")
@@ -91,7 +91,7 @@ def see_run(
         "world": policy.spec.name,
         "agent": _agent_of(settings.policy),
         "checkpoint": path.name,
-        "steps": read_facts(path).get("agent_steps"),
+        "steps": facts.get("agent_steps"),
         "how": "most probable actions" if greedy else "sampled actions",
         "version": holdfast.__version__,
     }
@@ -122,6 +122,15 @@ def write_page(seen: Seen, run_dir: Path, html: Path | None = None) -> tuple[Pat
             f"{path}: cannot be written ({reason_of(error)}). Name another file: --html FILE."
         ) from error
     return run_dir / PAGE, len(page)
+
+
+def _facts_of(checkpoint: Path) -> dict[str, Any]:
+    """Return the facts of a checkpoint that was just loaded; {} if it has been removed since."""
+    try:
+        return read_facts(checkpoint)
+    except HoldfastError as error:
+        logger.debug("no facts: %s", error)
+        return {}
 
 
 def _agent_of(settings: PolicySection) -> str:
