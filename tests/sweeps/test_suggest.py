@@ -62,6 +62,6 @@ def test_running_trials_count_as_bad_ones():
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(SettingsError, match=r'pip install "holdfast\[sweep\]"') as caught:
+    with pytest.raises(SettingsError, match="pip install optuna") as caught:
         check_optuna()
     assert "\n" not in str(caught.value)
